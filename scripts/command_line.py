@@ -1,0 +1,39 @@
+"""What every script shares: a parser, plain log lines, and one sentence for a user's mistake."""
+
+import argparse
+import logging
+import sys
+from collections.abc import Callable
+from typing import NoReturn
+
+from meshstage.errors import EXIT_BAD_INPUT, EXIT_CONTINUE_LATER, ContinueLater, InputError
+
+
+def new_parser(description: str | None) -> argparse.ArgumentParser:
+    """Make a parser that shows defaults and takes ``--debug``."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
+    )
+    parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    return parser
+
+
+def run(
+    main: Callable[[argparse.Namespace], int | None], parser: argparse.ArgumentParser
+) -> NoReturn:
+    """Parse the command line, call ``main`` and exit: 0, 2 for bad input, 75 to continue later."""
+    arguments = parser.parse_args()
+    logging.basicConfig(
+        level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr
+    )
+    try:
+        code = main(arguments) or 0
+    except InputError as error:
+        if arguments.debug:
+            raise
+        print(f"error: {error}", file=sys.stderr)
+        code = EXIT_BAD_INPUT
+    except ContinueLater as notice:
+        print(notice, file=sys.stderr)
+        code = EXIT_CONTINUE_LATER
+    sys.exit(code)

@@ -1,0 +1,82 @@
+"""What goes wrong because of an input: problems, each with a place and a remedy."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal
+
+Severity = Literal["error", "warning"]
+
+EXIT_BAD_INPUT = 2
+EXIT_CONTINUE_LATER = 75  # EX_TEMPFAIL of sysexits.h: run the same command again
+
+
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong with one input.
+
+    Parameters
+    ----------
+    what : str
+        What is wrong: a clause with the offending value in it, without a full stop.
+    todo : str
+        What the user can do about it, a clause in the imperative.
+    file : str, optional
+        The file that it concerns, as a path that the user can open.
+    subject : str, optional
+        The subject's id, or the name of its manifest's folder if the id is not usable.
+    phase : str, optional
+        ``"2 (stage 0.4)"``: index in the manifest, from 0, and stage where it is known.
+    severity : "error" or "warning"
+        An error ends the job; a warning is counted and shown.
+    """
+
+    what: str
+    todo: str = ""
+    file: str | None = None
+    subject: str | None = None
+    phase: str | None = None
+    severity: Severity = "error"
+
+    def sentence(self) -> str:
+        """What, where (file, subject, phase) and what to do, as one sentence."""
+        where = ", ".join(
+            part
+            for part in (
+                self.file,
+                self.subject and f"subject {self.subject}",
+                self.phase and f"phase {self.phase}",
+            )
+            if part
+        )
+        return (f"{where}: " if where else "") + self.what + (f"; {self.todo}" if self.todo else "")
+
+
+class InputError(ValueError):
+    """Input that cannot be used; scripts print its sentence and exit with code 2.
+
+    Parameters
+    ----------
+    *problems : Problem or str
+        At least one. Reading functions collect all that they find in one input, so that a
+        caller that lists problems sees each of them.
+    """
+
+    def __init__(self, *problems: Problem | str) -> None:
+        assert problems, "an InputError needs at least one problem"
+        self.problems = [Problem(what=p) if isinstance(p, str) else p for p in problems]
+        more = len(self.problems) - 1
+        super().__init__(
+            self.problems[0].sentence()
+            + (f" (and {more} more problem{'s' if more > 1 else ''})" if more else "")
+        )
+
+
+class ContinueLater(Exception):  # noqa: N818  not an error: the run is saved and goes on next time
+    """Training left before its end, with everything saved; scripts exit with code 75."""
+
+
+def raise_if_any(problems: Iterable[Problem]) -> None:
+    """Raise one InputError with all problems that are errors; warnings pass."""
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        raise InputError(*errors)
