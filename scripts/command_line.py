@@ -9,11 +9,18 @@ from typing import NoReturn
 from meshstage.errors import EXIT_BAD_INPUT, EXIT_CONTINUE_LATER, ContinueLater, InputError
 
 
+class _Help(argparse.HelpFormatter):
+    """Shows a default where there is one to show."""
+
+    def _get_help_string(self, action: argparse.Action) -> str:
+        text = action.help or ""
+        shown = action.default not in (None, False, argparse.SUPPRESS) and action.option_strings
+        return f"{text} (default: %(default)s)" if shown else text
+
+
 def new_parser(description: str | None) -> argparse.ArgumentParser:
     """Make a parser that shows defaults and takes ``--debug``."""
-    parser = argparse.ArgumentParser(
-        description=description, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
 

@@ -38,7 +38,7 @@ class Problem:
     severity: Severity = "error"
 
     def sentence(self) -> str:
-        """What, where (file, subject, phase) and what to do, as one sentence."""
+        """Say where (file, subject, phase), what is wrong and what to do, as one sentence."""
         where = ", ".join(
             part
             for part in (
@@ -71,7 +71,7 @@ class InputError(ValueError):
         )
 
 
-class ContinueLater(Exception):  # noqa: N818  not an error: the run is saved and goes on next time
+class ContinueLater(Exception):
     """Training left before its end, with everything saved; scripts exit with code 75."""
 
 
