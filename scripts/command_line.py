@@ -4,6 +4,7 @@ import argparse
 import logging
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import NoReturn
 
 from meshstage.errors import EXIT_BAD_INPUT, EXIT_CONTINUE_LATER, ContinueLater, InputError
@@ -23,6 +24,32 @@ def new_parser(description: str | None) -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=description, formatter_class=_Help)
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
     return parser
+
+
+def add_template(parser: argparse.ArgumentParser) -> None:
+    """Add ``--template DIR``."""
+    parser.add_argument(
+        "--template",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="folder that build_template.py wrote",
+    )
+
+
+def add_subjects(
+    parser: argparse.ArgumentParser, option: str, what: str, required: bool = True
+) -> None:
+    """Add an option that takes folders of ingested subjects."""
+    parser.add_argument(
+        option,
+        type=Path,
+        nargs="+" if required else "*",
+        required=required,
+        default=None if required else [],
+        metavar="DIR",
+        help=f"{what} (folders that ingest_subject.py wrote)",
+    )
 
 
 def run(

@@ -1,0 +1,56 @@
+"""What a model directory holds and how its files are called (shared with MONAI Physio)."""
+
+from pathlib import Path
+
+EDGE_INDEX = "shared_edge_index.pt"
+EDGE_FEATURES = "shared_edge_features.pt"
+SHAPE_MODEL = "pca_model.json"
+LOSSES = "training_losses.json"
+RMSE_JSON = "training_validation_rmse.json"
+RMSE_CSV = "training_validation_rmse.csv"
+COMPLETE = "complete.json"
+LIVE = "live"
+
+TAGS = {"mgn": "mgn", "mlp": "mlp", "physics": "physics_informed_motion"}
+"""File name tag of each network that a run can name."""
+
+
+def checkpoint_epochs(start: int, epochs: int, interval: int) -> list[int]:
+    """Epochs in (start, epochs] whose model is kept: each multiple of the interval, and the last.
+
+    >>> checkpoint_epochs(0, 5, 2)
+    [2, 4, 5]
+    """
+    return sorted({*range(start - start % interval + interval, epochs + 1, interval), epochs})
+
+
+def checkpoint_name(tag: str, epoch: int | None = None) -> str:
+    """Name of the final checkpoint, or of one epoch's."""
+    return f"{tag}_stage_model.pt" if epoch is None else f"{tag}_stage_model_epoch_{epoch:05d}.pt"
+
+
+def metadata_name(tag: str) -> str:
+    """Name of the metadata beside a checkpoint."""
+    return f"{tag}_stage_model_metadata.json"
+
+
+def model_file_names(
+    tag: str, epochs: list[int], template_name: str, has_edges: bool, has_shape_model: bool
+) -> list[str]:
+    """Every file of a finished model, the final checkpoint first."""
+    return [
+        checkpoint_name(tag),
+        metadata_name(tag),
+        *(checkpoint_name(tag, epoch) for epoch in epochs),
+        template_name,
+        *([EDGE_INDEX, EDGE_FEATURES] if has_edges else []),
+        *([SHAPE_MODEL] if has_shape_model else []),
+        LOSSES,
+        RMSE_JSON,
+        RMSE_CSV,
+    ]
+
+
+def sibling(directory: Path, number: int) -> Path:
+    """Directory of the ``number``-th run that was resumed from ``directory``."""
+    return directory.with_name(f"{directory.name}_{number}")
