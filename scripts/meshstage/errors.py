@@ -48,7 +48,15 @@ class Problem:
             )
             if part
         )
-        return (f"{where}: " if where else "") + self.what + (f"; {self.todo}" if self.todo else "")
+        text = (f"{where}: " if where else "") + self.what + (f"; {self.todo}" if self.todo else "")
+        return one_line(text)
+
+
+def one_line(text: str) -> str:
+    r"""Escape what would break a line or a terminal (a line feed is shown as ``\n``)."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
 
 
 class InputError(ValueError):

@@ -2,8 +2,11 @@
 
 import hashlib
 import json
+import math
 import os
+import re
 import tempfile
+import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -62,7 +65,11 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, value: Any) -> None:
     """Write strict JSON (no NaN, no Infinity) atomically, readable by people."""
-    write_text(path, json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False) + "\n")
+    text = json.dumps(value, indent=2, allow_nan=False, ensure_ascii=False)
+    if re.search("[\ud800-\udfff]", text):
+        # Half of a surrogate pair (a file name that is not UTF-8) exists only escaped.
+        text = json.dumps(value, indent=2, allow_nan=False)
+    write_text(path, text + "\n")
 
 
 def write_array(path: Path, array: np.ndarray) -> None:
@@ -71,69 +78,174 @@ def write_array(path: Path, array: np.ndarray) -> None:
         np.save(stream, array)
 
 
+def file_problem(path: Path) -> Problem | None:
+    """Say why a path that somebody wrote is not a readable file; None if it is one.
+
+    Nothing in a path is expanded; where that, or a Windows path, is the likely reason, the
+    problem says so. Only regular files pass: reading a pipe or a device would never end.
+    """
+    try:
+        if path.is_file():
+            if os.access(path, os.R_OK):
+                return None
+            what, todo = "the file cannot be read (permission denied)", "change its permissions"
+        elif path.is_symlink():
+            target = os.fsdecode(path.readlink())
+            what = f"is a symbolic link to {target}, which does not exist (not found)"
+            todo = "mend the link"
+        elif path.is_dir():
+            what, todo = "is a folder, not a file", "name a file in it"
+        elif path.exists():
+            what, todo = "is neither a file nor a link to one", "name a regular file"
+        else:
+            what, todo = "the file does not exist (not found)", _path_hint(path)
+    except (OSError, ValueError) as error:  # too long, a loop of links, a NUL character
+        reason = getattr(error, "strerror", None) or str(error)
+        what, todo = f"the path cannot be used ({reason})", "write another path"
+    return Problem(what=what, todo=todo, file=str(path))
+
+
+def _path_hint(path: Path) -> str:
+    text = str(path)
+    if "~" in {part[:1] for part in path.parts}:
+        return "write the whole path: '~' is not expanded"
+    if re.search(r"\$\w|\$\{|%\w+%", text):
+        return "write the whole path: environment variables are not expanded"
+    if "\\" in text:
+        return "write '/' between folders, not '\\'"
+    if re.search(r"\b\w{2,}:/", text):
+        return "download it first: only files of this machine are read"
+    missing = path
+    while not missing.parent.is_dir() and missing.parent != missing:
+        missing = missing.parent
+    names = {_loose(other.name): other.name for other in missing.parent.iterdir()}
+    if _loose(missing.name) in names:
+        return f"its folder has {names[_loose(missing.name)]!r}: mind upper and lower case, accents"
+    if missing != path:
+        return f"check the path: there is no folder {missing}"
+    return "check the path"
+
+
+def _loose(name: str) -> str:
+    return unicodedata.normalize("NFC", name).casefold()
+
+
+def read_text(path: Path) -> str:
+    """Read UTF-8 text with or without a byte-order mark.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, cannot be read, or is not UTF-8.
+    """
+    if problem := file_problem(path):
+        raise InputError(problem)
+    try:
+        return path.read_bytes().decode("utf-8-sig")
+    except OSError as error:
+        what, todo = f"the file cannot be read ({error.strerror})", "check it"
+    except UnicodeDecodeError as error:
+        what = f"the file is not UTF-8 (it does not decode at byte {error.start}: {error.reason})"
+        todo = "save it with the encoding UTF-8"
+    raise InputError(Problem(what=what, todo=todo, file=str(path)))
+
+
 def read_json(path: Path) -> Any:
     """Read strict JSON: UTF-8 with or without a byte-order mark, no NaN, no key twice.
 
     Raises
     ------
     InputError
-        If the file is missing, not UTF-8, or not strict JSON; with line and column where
-        there is one.
+        If the file is missing, not UTF-8, or not strict JSON; with line and column.
     """
+    text = read_text(path)
 
-    def problem(what: str, todo: str) -> InputError:
-        return InputError(Problem(what=what, todo=todo, file=str(path)))
+    def problem(what: str, position: int | None = None) -> InputError:
+        where = "" if position is None else _line_and_column(text, position)
+        return InputError(Problem(f"not valid JSON: {what}{where}", "mend the file", str(path)))
 
-    try:
-        raw = path.read_bytes()
-    except FileNotFoundError:
-        raise problem("the file does not exist", "check the path") from None
-    except OSError as error:
-        raise problem(f"the file cannot be read ({error.strerror})", "check it") from None
-    if not raw.strip():
-        raise problem("the file is empty, not valid JSON", "write it again") from None
-    try:
-        text = raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise problem(
-            f"the file is not UTF-8 (byte {error.start}: {error.reason})", "save it as UTF-8"
-        ) from None
+    if not text.strip():
+        raise problem("the file is empty")
     try:
         return json.loads(
-            text, object_pairs_hook=_unique_keys, parse_constant=_no_constant, parse_float=_finite
+            text,
+            object_pairs_hook=_unique_keys,
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_finite_integer,
         )
     except json.JSONDecodeError as error:
-        raise problem(
-            f"not valid JSON: {error.msg} at line {error.lineno}, column {error.colno}",
-            "mend the file",
-        ) from None
-    except (ValueError, RecursionError) as error:
-        token = str(error)
-        # The hooks of the json module do not know where they are; the first such token does.
-        line = next((n for n, row in enumerate(text.splitlines(), 1) if token in row), None)
-        where = f" at line {line}" if line else ""
-        kind = "a key stands twice in one object" if token.startswith('"') else "no number of JSON"
-        raise problem(f"not valid JSON: {token}{where} ({kind})", "mend the file") from None
+        raise problem(error.msg, error.pos) from None
+    except RecursionError:
+        raise problem("it is nested too deeply") from None
+    except _NotStrict:
+        raise problem(*_first_not_strict(text)) from None
+
+
+class _NotStrict(Exception):
+    """Python's parser takes it, JSON does not."""
+
+
+def _refuse(token: str) -> float:
+    raise _NotStrict
 
 
 def _unique_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    result: dict[str, Any] = {}
-    for key, value in pairs:
-        if key in result:
-            raise ValueError(json.dumps(key, ensure_ascii=False))
-        result[key] = value
+    result = dict(pairs)
+    if len(result) < len(pairs):
+        raise _NotStrict
     return result
-
-
-def _no_constant(token: str) -> float:
-    raise ValueError(token)
 
 
 def _finite(token: str) -> float:
     value = float(token)
-    if not np.isfinite(value):
-        raise ValueError(token)
+    if not math.isfinite(value):
+        raise _NotStrict
     return value
+
+
+def _finite_integer(token: str) -> int:
+    # Every number here ends as a float64, which holds less than 310 digits.
+    if len(token) > 310 or not math.isfinite(float(token)):
+        raise _NotStrict
+    return int(token)
+
+
+_TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|-?(?:NaN|Infinity)|-?\d[\d.eE+-]*|[{}]|:', re.DOTALL)
+
+
+def _first_not_strict(text: str) -> tuple[str, int]:
+    """Find what the hooks of the json module refused: they are not told where they are."""
+    keys: list[set[str]] = []
+    last = None
+    for token in _TOKEN.finditer(text):
+        word = token.group()
+        if word == "{":
+            keys.append(set())
+        elif word == "}":
+            keys.pop()
+        elif word == ":" and last:
+            key = json.loads(last.group(), strict=False)
+            if key in keys[-1]:
+                return f"the key {key!r} stands twice in one object", last.start()
+            keys[-1].add(key)
+        elif word.lstrip("-") in ("NaN", "Infinity"):
+            return f"{word} is no number of JSON", token.start()
+        elif word[0] != '"' and not math.isfinite(float(word)):
+            return f"the number {shorten(word)} overflows", token.start()
+        last = token
+    raise AssertionError("a token that was refused is not found again")
+
+
+def shorten(text: str, length: int = 60) -> str:
+    """Cut the middle out of a long text, to show it in a sentence."""
+    half = (length - 3) // 2
+    return text if len(text) <= length else f"{text[:half]}...{text[-half:]}"
+
+
+def _line_and_column(text: str, position: int) -> str:
+    line = text.count("\n", 0, position) + 1
+    return f" at line {line}, column {position - text.rfind(chr(10), 0, position)}"
 
 
 def sha256(*parts: np.ndarray | bytes | str) -> str:
