@@ -1,0 +1,328 @@
+"""Cells of a mesh, whatever it is held as: one canonical form, its fingerprint, its edges."""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise
+
+import numpy as np
+import pyvista as pv
+
+from meshstage.errors import InputError, Problem
+from meshstage.files import sha256
+
+VERTEX, POLY_VERTEX, LINE, POLY_LINE, TRIANGLE, STRIP, POLYGON = range(1, 8)
+QUAD = 9
+QUADRATIC_EDGE, CUBIC_LINE, QUADRATIC_POLYGON, POLYHEDRON = 21, 35, 36, 42
+
+
+@dataclass(frozen=True)
+class Cells:
+    """Cells in VTK's order, in one form for ``.vtp`` and ``.vtu``.
+
+    Parameters
+    ----------
+    types : (n_cells,) uint8
+        VTK's cell types; a polygon of 3 points is a triangle and one of 4 a quad, a polyline of
+        2 a line, a polyvertex of 1 a vertex, a strip of 3 a triangle.
+    offsets : (n_cells + 1,) int64
+    connectivity : (offsets[-1],) int64
+    face_offsets, face_connectivity : int64
+        All faces of all polyhedra, in order; empty without polyhedra.
+    """
+
+    types: np.ndarray
+    offsets: np.ndarray
+    connectivity: np.ndarray
+    face_offsets: np.ndarray
+    face_connectivity: np.ndarray
+
+    def same_as(self, other: "Cells") -> bool:
+        """Say whether both are the same cells in the same order."""
+        return all(
+            np.array_equal(getattr(self, name), getattr(other, name))
+            for name in ("connectivity", "types", "offsets", "face_connectivity", "face_offsets")
+        )
+
+    @property
+    def n_cells(self) -> int:
+        """Number of cells."""
+        return len(self.types)
+
+    def fingerprint(self) -> str:
+        """Hash of all five arrays."""
+        return sha256(
+            self.types,
+            self.offsets,
+            self.connectivity,
+            self.face_offsets,
+            self.face_connectivity,
+        )
+
+
+def canonical_cells(mesh: pv.DataSet) -> Cells:
+    """Give the cells of a mesh in the canonical form."""
+    none = np.zeros(0, dtype=np.int64)
+    faces = (np.zeros(1, dtype=np.int64), none)
+    if isinstance(mesh, pv.PolyData):
+        kinds = [
+            (POLY_VERTEX, mesh.GetVerts()),
+            (POLY_LINE, mesh.GetLines()),
+            (POLYGON, mesh.GetPolys()),
+            (STRIP, mesh.GetStrips()),
+        ]
+        arrays = [(kind, *_offsets_and_connectivity(cells)) for kind, cells in kinds]
+        sizes = np.concatenate([np.diff(offsets) for _, offsets, _ in arrays])
+        types = np.repeat(
+            np.array([kind for kind, _, _ in arrays], dtype=np.uint8),
+            [len(offsets) - 1 for _, offsets, _ in arrays],
+        )
+        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+        connectivity = np.concatenate([connectivity for _, _, connectivity in arrays])
+    else:
+        types = np.array(mesh.celltypes, dtype=np.uint8)
+        offsets, connectivity = _offsets_and_connectivity(mesh.GetCells())
+        if (types == POLYHEDRON).any():
+            faces = _offsets_and_connectivity(mesh.GetPolyhedronFaces())
+    sizes = np.diff(offsets)
+    for general, size, special in (
+        (POLY_VERTEX, 1, VERTEX),
+        (POLY_LINE, 2, LINE),
+        (POLYGON, 3, TRIANGLE),
+        (POLYGON, 4, QUAD),
+        (STRIP, 3, TRIANGLE),
+    ):
+        types[(types == general) & (sizes == size)] = special
+    return Cells(types, offsets, connectivity, *faces)
+
+
+def _offsets_and_connectivity(cells: object) -> tuple[np.ndarray, np.ndarray]:
+    if cells is None or cells.GetNumberOfCells() == 0:  # type: ignore[attr-defined]
+        return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    return (
+        np.array(pv.convert_array(cells.GetOffsetsArray()), dtype=np.int64),  # type: ignore[attr-defined]
+        np.array(pv.convert_array(cells.GetConnectivityArray()), dtype=np.int64),  # type: ignore[attr-defined]
+    )
+
+
+def cell_fingerprint(mesh: pv.DataSet) -> str:
+    """Hash the cells of a mesh: the same for the same cells in order, ``.vtp`` or ``.vtu``."""
+    return canonical_cells(mesh).fingerprint()
+
+
+def mesh_edges(mesh: pv.DataSet, triangulated: bool = False) -> np.ndarray:
+    """List the undirected edges of a mesh, from its cells.
+
+    Parameters
+    ----------
+    mesh : pyvista.PolyData or pyvista.UnstructuredGrid
+    triangulated : bool
+        Cut polygons, quads and strips into triangles first, which adds their diagonals.
+
+    Returns
+    -------
+    (n_edges, 2) int64 array
+        ``i < j`` in each row, rows sorted and unique.
+
+    Raises
+    ------
+    InputError
+        If the mesh has cells of a type whose edges are not known (Lagrange, Bezier).
+
+    Notes
+    -----
+    Linear cells give their sides (a polygon no diagonal, a strip all sides of its triangles).
+    Quadratic and cubic cells give each side as the chain corner - node on the side - corner,
+    never corner - corner. A node in the middle of a face is joined to the nodes in the middle of
+    that face's sides, a node in the middle of a volume to the nodes in the middle of its faces.
+    """
+    if triangulated:
+        mesh = _triangulated(mesh)
+    cells = canonical_cells(mesh)
+    pairs = [_ring_pairs(cells.face_offsets, cells.face_connectivity)]
+    sizes = np.diff(cells.offsets)
+    for cell_type in np.unique(cells.types):
+        chosen = cells.types == cell_type
+        offsets = np.concatenate([[0], np.cumsum(sizes[chosen])])
+        connectivity = cells.connectivity[np.repeat(chosen, sizes)]
+        pairs.append(_edges_of_type(int(cell_type), offsets, connectivity))
+    edges = np.sort(np.concatenate(pairs), axis=1)
+    return np.unique(edges[edges[:, 0] != edges[:, 1]], axis=0)
+
+
+def _edges_of_type(cell_type: int, offsets: np.ndarray, connectivity: np.ndarray) -> np.ndarray:
+    """Edges, with doubles, of cells that are all of one type."""
+    if cell_type in (0, VERTEX, POLY_VERTEX, POLYHEDRON):  # a polyhedron's are on its faces
+        return np.zeros((0, 2), dtype=np.int64)
+    if cell_type == POLY_LINE:
+        return _step_pairs(offsets, connectivity, 1)
+    if cell_type == STRIP:
+        return np.concatenate(
+            [_step_pairs(offsets, connectivity, 1), _step_pairs(offsets, connectivity, 2)]
+        )
+    if cell_type == POLYGON:
+        return _ring_pairs(offsets, connectivity)
+    if cell_type == QUADRATIC_POLYGON:  # all corners, then all nodes on sides
+        return _quadratic_polygon_pairs(offsets, connectivity)
+    table = local_edges(cell_type)
+    size = offsets[1] - offsets[0]
+    return connectivity.reshape(-1, size)[:, table].reshape(-1, 2)
+
+
+def _step_pairs(offsets: np.ndarray, connectivity: np.ndarray, step: int) -> np.ndarray:
+    """Pairs of each point and the one ``step`` later in the same cell."""
+    cell = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    inside = cell[step:] == cell[:-step]
+    return np.stack([connectivity[:-step][inside], connectivity[step:][inside]], axis=1)
+
+
+def _ring_pairs(offsets: np.ndarray, connectivity: np.ndarray) -> np.ndarray:
+    """Sides of closed rings: each point and the next one, the last and the first."""
+    offsets = offsets[np.concatenate([[True], np.diff(offsets) > 0])]
+    following = np.arange(1, len(connectivity) + 1)
+    following[offsets[1:] - 1] = offsets[:-1]
+    return np.stack([connectivity, connectivity[following]], axis=1)
+
+
+def _quadratic_polygon_pairs(offsets: np.ndarray, connectivity: np.ndarray) -> np.ndarray:
+    rings = [connectivity[start:end].reshape(2, -1).T.ravel() for start, end in pairwise(offsets)]
+    return _ring_pairs(offsets, np.concatenate(rings))
+
+
+@lru_cache
+def local_edges(cell_type: int) -> np.ndarray:
+    """Edges of one cell of a fixed size, as pairs of local point numbers, (n, 2) int64.
+
+    Built from VTK's own tables of the cell's sides and faces.
+    """
+    from vtkmodules.vtkCommonDataModel import vtkGenericCell
+
+    cell = vtkGenericCell()
+    cell.SetCellType(cell_type)
+    n_points = cell.GetNumberOfPoints()
+    if cell.GetCellType() != cell_type or n_points == 0 or cell_type > POLYHEDRON:
+        raise InputError(
+            Problem(
+                what=f"cells of VTK type {cell_type} have no edges that are known here",
+                todo="save the mesh with linear or quadratic cells",
+            )
+        )
+    for index in range(n_points):
+        cell.GetPointIds().SetId(index, index)
+    if cell.GetCellDimension() == 1:
+        pairs = _chain(_points_of(cell))
+    else:
+        sides = [_points_of(cell.GetEdge(k)) for k in range(cell.GetNumberOfEdges())]
+        pairs = [pair for side in sides for pair in _chain(side)]
+        pairs += _middle_pairs(cell, sides)
+    return np.array(pairs, dtype=np.int64)
+
+
+def _points_of(cell: object) -> list[int]:
+    ids = cell.GetPointIds()  # type: ignore[attr-defined]
+    return [ids.GetId(k) for k in range(ids.GetNumberOfIds())]
+
+
+def _chain(line: list[int]) -> list[tuple[int, int]]:
+    """Turn VTK's order of a line (both ends, then the nodes between) into consecutive pairs."""
+    ordered = [line[0], *line[2:], line[1]]
+    return list(pairwise(ordered))
+
+
+def _middle_pairs(cell: object, sides: list[list[int]]) -> list[tuple[int, int]]:
+    """Join a face's middle node to its sides' nodes, a volume's to its faces' middle nodes."""
+    on_sides = {point for side in sides for point in side}
+    side_nodes = {point for side in sides for point in side[2:]}
+    if cell.GetCellDimension() == 2:  # type: ignore[attr-defined]
+        faces = [_points_of(cell)]
+    else:
+        faces = [_points_of(cell.GetFace(k)) for k in range(cell.GetNumberOfFaces())]  # type: ignore[attr-defined]
+    pairs, face_nodes = [], set()
+    for face in faces:
+        for middle in set(face) - on_sides:
+            face_nodes.add(middle)
+            pairs += [(middle, node) for node in face if node in side_nodes]
+    inside = set(_points_of(cell)) - on_sides - face_nodes
+    return pairs + [(middle, node) for middle in inside for node in sorted(face_nodes)]
+
+
+def _triangulated(mesh: pv.DataSet) -> pv.DataSet:
+    """Cut the polygons of a surface into triangles; a volume stays as it is."""
+    from vtkmodules.vtkFiltersCore import vtkTriangleFilter
+
+    if isinstance(mesh, pv.UnstructuredGrid):
+        cells = canonical_cells(mesh)
+        if not np.isin(cells.types, (TRIANGLE, POLYGON, QUAD)).all():
+            return mesh
+        sizes = np.diff(cells.offsets)
+        faces = np.insert(cells.connectivity, cells.offsets[:-1], sizes)
+        mesh = pv.PolyData(np.asarray(mesh.points), faces=faces)
+    cutter = vtkTriangleFilter()
+    cutter.SetInputData(mesh)
+    cutter.PassVertsOn()
+    cutter.PassLinesOn()
+    cutter.Update()
+    return pv.wrap(cutter.GetOutput())
+
+
+def describe_difference(cells: Cells, template: Cells, n_points: int) -> str:
+    """Say how cells differ from the template's: another order, or other cells.
+
+    Parameters
+    ----------
+    cells, template : Cells
+        Not the same, for the same number of points.
+    n_points : int
+    """
+    if cells.n_cells != template.n_cells:
+        return f"has {cells.n_cells} cells, the template has {template.n_cells}"
+    if _sorted_cells(cells) == _sorted_cells(template):
+        return "has the template's cells in another order"
+    if np.array_equal(_signature(cells, n_points), _signature(template, n_points)):
+        return "has the template's surface with points or cells in another order"
+    first = _first(cells, template)
+    return f"has other cells than the template (connectivity differs, first at {first})"
+
+
+def _sorted_cells(cells: Cells) -> list[tuple[int, tuple[int, ...]]]:
+    parts = np.split(cells.connectivity, cells.offsets[1:-1])
+    return sorted(
+        (int(kind), tuple(sorted(part.tolist())))
+        for kind, part in zip(cells.types, parts, strict=True)
+    )
+
+
+def _signature(cells: Cells, n_points: int) -> np.ndarray:
+    """Colours of points that no renumbering changes (Weisfeiler-Lehman), sorted.
+
+    Each round mixes into a point's colour the colours of the cells it lies in. Equal signatures
+    mean the same mesh but for numbering, except for highly regular meshes.
+    """
+    sizes = np.diff(cells.offsets)
+    cell_of = np.repeat(np.arange(cells.n_cells), sizes)
+    colour = np.ones(n_points, dtype=np.uint64)
+    for _ in range(8):
+        of_cells = cells.types.astype(np.uint64)
+        np.add.at(of_cells, cell_of, _mix(colour[cells.connectivity]))
+        of_points = _mix(colour)
+        np.add.at(of_points, cells.connectivity, _mix(of_cells[cell_of]))
+        colour = of_points
+    return np.sort(colour)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Scramble 64-bit numbers (the finaliser of splitmix64, Steele et al. 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
+
+
+def _first(cells: Cells, template: Cells) -> str:
+    for index in range(cells.n_cells):
+        own, wanted = (
+            c.connectivity[c.offsets[index] : c.offsets[index + 1]].tolist()
+            for c in (cells, template)
+        )
+        if own != wanted or cells.types[index] != template.types[index]:
+            return f"cell {index}: points {own}, the template's {wanted}"
+    return "a polyhedron's faces"

@@ -1,0 +1,240 @@
+"""Mesh files of other people: one reader, whose errors are sentences, and one writer."""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyvista as pv
+
+from meshstage.cells import cell_fingerprint, mesh_edges
+from meshstage.errors import InputError, Problem
+from meshstage.files import atomic, file_problem, shorten
+from meshstage.mesh_files import check_signature
+
+__all__ = [
+    "cell_fingerprint",
+    "extract_surface",
+    "mesh_edges",
+    "non_finite",
+    "point_array",
+    "read_mesh",
+    "write_mesh",
+]
+
+POINT_IDS = "vtkOriginalPointIds"
+
+_READERS = {
+    ".vtp": ("vtkIOXML", "vtkXMLPolyDataReader"),
+    ".vtu": ("vtkIOXML", "vtkXMLUnstructuredGridReader"),
+    ".pvtp": ("vtkIOXML", "vtkXMLPPolyDataReader"),
+    ".pvtu": ("vtkIOXML", "vtkXMLPUnstructuredGridReader"),
+    ".vtk": ("vtkIOLegacy", "vtkGenericDataObjectReader"),
+    ".ply": ("vtkIOPLY", "vtkPLYReader"),
+    ".stl": ("vtkIOGeometry", "vtkSTLReader"),
+    ".obj": ("vtkIOGeometry", "vtkOBJReader"),
+}
+
+
+def read_mesh(path: Path) -> Any:
+    """Read a mesh file: ``.vtp .vtu .vtk .pvtp .pvtu .ply .stl .obj``.
+
+    Returns
+    -------
+    pyvista.PolyData or pyvista.UnstructuredGrid
+        With at least one point; every cell names points that exist. Points may be NaN.
+
+    Raises
+    ------
+    InputError
+        If the file is missing, of another kind, truncated or damaged, reads as empty, or holds
+        something else than a surface or an unstructured grid.
+    """
+    if problem := file_problem(path):
+        raise InputError(problem)
+    suffix = path.suffix.lower()
+    if suffix not in _READERS:
+        raise _refuse(
+            path,
+            f"is no mesh file by its ending {suffix!r}",
+            f"save it as one of {', '.join(_READERS)}",
+        )
+    check_signature(path, suffix)
+    data, messages = _read_with_vtk(path, suffix)
+    failure = next((m for m in messages if re.search(r"error|fail|cannot", m, re.IGNORECASE)), None)
+    if failure:
+        raise _refuse(
+            path,
+            f"cannot be read, it is damaged or incomplete (VTK: {shorten(failure, 160)})",
+            "write the file again",
+        )
+    if data is None or data.GetDataObjectType() not in (0, 4):  # VTK_POLY_DATA, _UNSTRUCTURED_GRID
+        kind = "no mesh that VTK knows" if data is None else data.GetClassName()
+        raise _refuse(
+            path,
+            f"holds {kind}, not a surface or unstructured grid (not valid here)",
+            "save it as .vtp or .vtu",
+        )
+    mesh = pv.wrap(data)
+    if mesh.n_points == 0:
+        raise _refuse(
+            path,
+            "reads as empty (0 points): it is truncated or nothing was saved",
+            "write the file again",
+        )
+    _check_connectivity(mesh, path)
+    return mesh
+
+
+def _refuse(path: Path, what: str, todo: str) -> InputError:
+    return InputError(Problem(what=what, todo=todo, file=str(path)))
+
+
+def _read_with_vtk(path: Path, suffix: str) -> tuple[Any, list[str]]:
+    """Read with VTK's own reader; what VTK would only print comes back as messages."""
+    import importlib
+
+    from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
+
+    module, name = _READERS[suffix]
+    reader = getattr(importlib.import_module(f"vtkmodules.{module}"), name)()
+    for switch in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields"):
+        if suffix == ".vtk":
+            getattr(reader, f"ReadAll{switch}On")()
+    before, window = vtkOutputWindow.GetInstance(), vtkStringOutputWindow()
+    vtkOutputWindow.SetInstance(window)
+    try:
+        with pv.vtk_verbosity("off"):
+            reader.SetFileName(str(path))
+            reader.Update()
+    finally:
+        vtkOutputWindow.SetInstance(before)
+    return reader.GetOutputDataObject(0), _messages(window.GetOutput())
+
+
+def _messages(printed: str) -> list[str]:
+    """Cut what VTK prints into its errors and warnings, without places in its source."""
+    parts = re.split(r"(?:ERROR|Warning|Generic Warning): In \S+, line \d+\n", printed)
+    return [
+        " ".join(re.sub(r"^\w+ \(0x\w+\): ", "", part).split()) for part in parts if part.strip()
+    ]
+
+
+def _check_connectivity(mesh: Any, path: Path) -> None:
+    if isinstance(mesh, pv.PolyData):
+        groups = [mesh.GetVerts(), mesh.GetLines(), mesh.GetPolys(), mesh.GetStrips()]
+    else:
+        groups = [mesh.GetCells()]
+    for cells in groups:
+        if cells.GetNumberOfConnectivityIds():
+            low, high = cells.GetConnectivityArray().GetValueRange()
+            if low < 0 or high >= mesh.n_points:
+                worst = int(low if low < 0 else high)
+                what = f"is damaged: a cell names point {worst} of {mesh.n_points} (invalid)"
+                raise _refuse(path, what, "write the file again")
+
+
+def write_mesh(path: Path, mesh: Any) -> None:
+    """Write a mesh atomically, in the format of the path's ending; precision is kept."""
+    with atomic(path) as temporary:
+        mesh.save(str(temporary))
+
+
+def point_array(mesh: Any, name: str) -> np.ndarray:
+    """Give one point array as (n_points, width), in its own type.
+
+    Raises
+    ------
+    InputError
+        If there is no such point array (it says where the name stands else, or what there is),
+        or if it holds no numbers.
+    """
+    if name not in mesh.point_data:
+        if name in mesh.cell_data:
+            what, todo = f"has {name!r} as cell data, not as point data", "save it at the points"
+        elif name in mesh.field_data:
+            what, todo = f"has {name!r} as field data, not as point data", "save it at the points"
+        else:
+            there = ", ".join(map(repr, mesh.point_data.keys())) or "none"
+            what = f"has no point array {name!r} (missing), it has: {shorten(there, 200)}"
+            todo = "write the array, or name another as target_array"
+        raise InputError(Problem(what=what, todo=todo))
+    values = np.asarray(mesh.point_data[name])
+    if values.dtype.kind not in "fiub":
+        raise InputError(Problem(f"the point array {name!r} holds no numbers", "save numbers"))
+    return values.reshape(mesh.n_points, -1)
+
+
+def non_finite(values: np.ndarray, name: str) -> Problem | None:
+    """Name the first NaN or infinity of (n_points, width) values; None if all are finite."""
+    # A sum is finite if all its terms are: one pass, without a mask, for almost every array.
+    with np.errstate(invalid="ignore", over="ignore"):
+        if values.dtype.kind != "f" or np.isfinite(values.sum(dtype=np.float64)):
+            return None
+    bad = ~np.isfinite(values)
+    if not bad.any():
+        return None
+    component = int(np.flatnonzero(bad.any(axis=0))[0])
+    point = int(np.flatnonzero(bad[:, component])[0])
+    value = values[point, component]
+    kind = "NaN" if np.isnan(value) else ("-infinity" if value < 0 else "+infinity")
+    count = int(bad.sum())
+    return Problem(
+        what=f"{name} is not finite: {count} of its values, the first is {kind} "
+        f"at point {point}, component {component}",
+        todo="mend or leave out this mesh",
+    )
+
+
+def extract_surface(mesh: Any) -> pv.PolyData:
+    """Take the outer surface of a volume, with the map to the volume's points.
+
+    Returns
+    -------
+    pyvista.PolyData
+        ``point_data["vtkOriginalPointIds"]`` holds the volume's point of each surface point.
+
+    Raises
+    ------
+    InputError
+        If there is no surface, or a surface point is not exactly one point of the volume.
+    """
+    bare = mesh.copy(deep=False)
+    bare.clear_data()
+    surface = bare.extract_surface(
+        pass_pointid=True, pass_cellid=False, algorithm="dataset_surface"
+    )
+    if surface.n_points == 0 or surface.n_cells == 0:
+        raise InputError(Problem("has no surface to extract", "use the mesh itself"))
+    ids = np.array(surface.point_data[POINT_IDS], dtype=np.int64)
+    points, wanted = np.asarray(mesh.points), np.asarray(surface.points)
+    if not _maps(ids, points, wanted):
+        # For quadratic cells VTK 9.7.2 gives ids of other points: find them by their place.
+        ids = _find_points(points, wanted)
+    if not _maps(ids, points, wanted):
+        raise InputError(
+            Problem(
+                "its surface has points that are not points of the volume: the map is lost",
+                "use the mesh itself, or one with linear cells and no points at one place",
+            )
+        )
+    surface.clear_data()
+    surface.point_data[POINT_IDS] = ids
+    return surface
+
+
+def _maps(ids: np.ndarray, points: np.ndarray, wanted: np.ndarray) -> bool:
+    return (
+        len(np.unique(ids)) == len(wanted)
+        and ids.min() >= 0
+        and np.array_equal(points[ids], wanted, equal_nan=True)
+    )
+
+
+def _find_points(points: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Rows of ``points`` that equal ``wanted`` bit for bit; -1 where there is none or several."""
+    row_of: dict[bytes, int] = {}
+    for index, point in enumerate(points):
+        key = point.tobytes()
+        row_of[key] = -1 if key in row_of else index
+    return np.array([row_of.get(point.tobytes(), -1) for point in wanted], dtype=np.int64)
