@@ -1,0 +1,161 @@
+"""The workflow's settings: config.yaml and runs.tsv, checked against their schemas."""
+
+import csv
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import yaml
+
+from meshstage.errors import InputError, Problem
+from meshstage.files import read_text
+
+NETWORK_OPTIONS = {
+    "mgn": ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments"),
+    "mlp": ("layer_size", "num_layers"),
+}
+"""Columns of runs.tsv that belong to a network; the others belong to all."""
+
+
+def check_config(config: Mapping[str, Any], schema_file: Path, name: str) -> dict[str, Any]:
+    """Check the configuration and fill in defaults.
+
+    Parameters
+    ----------
+    config : mapping
+        As Snakemake merged it from files and the command line.
+    schema_file : Path
+    name : str
+        What to call it in a sentence.
+
+    Raises
+    ------
+    InputError
+        With every key that is unknown, missing or has a wrong value.
+    """
+    return _checked(dict(config), _load_schema(schema_file), name)
+
+
+def read_runs(path: Path, schema_file: Path) -> dict[str, dict[str, Any]]:
+    """Read the table of runs: by name, what differs from a network's defaults.
+
+    Raises
+    ------
+    InputError
+        With every unknown column, wrong cell, repeated name and option of another network.
+    """
+    schema = _load_schema(schema_file)
+    columns = schema["properties"]
+    table = csv.DictReader(read_text(path).splitlines(), delimiter="\t")
+    unknown = [str(name) for name in table.fieldnames or () if name not in columns]
+    if unknown:
+        raise InputError(
+            Problem(
+                f"unknown column {', '.join(map(repr, unknown))}",
+                f"the columns are {', '.join(columns)}",
+                str(path),
+            )
+        )
+    runs: dict[str, dict[str, Any]] = {}
+    problems: list[Problem] = []
+    for line, cells in enumerate(table, start=2):
+        where = f"{path}, line {line}"
+        if None in cells:
+            problems.append(Problem("more cells than columns", "mend the row", where))
+            continue
+        # An empty cell means the network's default.
+        given = {key: _parse(cell, columns[key]) for key, cell in cells.items() if cell}
+        try:
+            run = _checked(given, schema, where)
+            _check_row(run, runs, where)
+        except InputError as error:
+            problems += error.problems
+        else:
+            runs[run["run"]] = run
+    if not runs and not problems:
+        problems.append(Problem("no run is listed", "add a row with run and network", str(path)))
+    if problems:
+        raise InputError(*problems)
+    return runs
+
+
+def _check_row(run: dict[str, Any], runs: dict[str, dict[str, Any]], where: str) -> None:
+    name, network = run["run"], run["network"]
+    if name.casefold() in {other.casefold() for other in runs}:
+        raise InputError(
+            Problem(f"the run {name!r} is listed already", "give each run its own name", where)
+        )
+    for other, options in NETWORK_OPTIONS.items():
+        foreign = [o for o in options if o in run and o not in NETWORK_OPTIONS[network]]
+        if foreign:
+            raise InputError(
+                Problem(
+                    f"{foreign[0]} is an option of network {other}, but run {name!r} is {network}",
+                    "leave the cell empty",
+                    where,
+                )
+            )
+
+
+def _load_schema(path: Path) -> dict[str, Any]:
+    loaded: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return loaded
+
+
+def _parse(cell: str, schema: Mapping[str, Any]) -> str | int | float:
+    """Read a cell as the number that its column wants; what is none stays text and is refused."""
+    kinds = {"integer": int, "number": float}
+    try:
+        return kinds.get(schema.get("type", ""), str)(cell)
+    except ValueError:
+        return cell
+
+
+def _checked(values: dict[str, Any], schema: dict[str, Any], name: str) -> dict[str, Any]:
+    validator = jsonschema.Draft202012Validator(schema)
+    problems = [_problem(error, schema, name) for error in validator.iter_errors(values)]
+    if problems:
+        raise InputError(*problems)
+    defaults = {k: v["default"] for k, v in schema["properties"].items() if "default" in v}
+    return defaults | values
+
+
+def _problem(error: jsonschema.ValidationError, schema: dict[str, Any], name: str) -> Problem:
+    """Turn a schema's complaint into a sentence with the key, the value and the remedy."""
+    key = ".".join(map(str, error.absolute_path))
+    value: Any = error.instance
+    if error.validator == "additionalProperties":
+        allowed = error.schema.get("properties", {})
+        extra = [k for k in value if k not in allowed]
+        return Problem(
+            f"unknown key {', '.join(repr(f'{key}.{k}' if key else k) for k in extra)}",
+            f"remove it; the keys here are {', '.join(allowed)}",
+            name,
+        )
+    if error.validator == "required":
+        missing = [k for k in error.validator_value if k not in value]
+        inside = f" in {key}" if key else ""
+        return Problem(f"the key {missing[0]!r} is missing{inside}", "add it", name)
+    if error.parent is not None and error.parent.validator == "propertyNames":
+        key = "resume"
+    expected = error.schema.get("description") or schema["properties"].get(key, {}).get(
+        "description", ""
+    )
+    return Problem(f"{key or 'a key'} is {value!r}: {_rule(error)}", f"it means: {expected}", name)
+
+
+def _rule(error: jsonschema.ValidationError) -> str:
+    rule, wanted = error.validator, error.validator_value
+    if rule == "pattern":
+        return "this name is not allowed"
+    if rule == "enum":
+        return f"it must be one of {', '.join(map(repr, wanted))}"
+    if rule == "type":
+        return f"it must be of type {wanted if isinstance(wanted, str) else ' or '.join(wanted)}"
+    if rule == "minLength":
+        return "it must not be empty"
+    return {
+        "minimum": f"it must be at least {wanted}",
+        "exclusiveMinimum": f"it must be above {wanted}",
+    }.get(str(rule), error.message)

@@ -1,0 +1,240 @@
+"""What a training says of itself: settings, checkpoints, metadata, and what it refuses."""
+
+import hashlib
+import json
+import logging
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from torch import nn
+
+from meshstage.checkpoint import (
+    load_checkpoint,
+    load_weights,
+    refuse_differences,
+    save_checkpoint,
+)
+from meshstage.dataset import PhaseSampleDataset
+from meshstage.files import read_json, sha256, write_json
+from meshstage.model_files import (
+    LOSSES,
+    RMSE_CSV,
+    RMSE_JSON,
+    checkpoint_epochs,
+    checkpoint_name,
+    metadata_name,
+)
+from meshstage.statistics import Statistics
+from meshstage.template import Template
+from meshstage.training.artifacts import copy_template, surroundings, write_history
+from meshstage.training.live import RunFolder
+from meshstage.training.state import RmseEntry
+
+if TYPE_CHECKING:
+    from meshstage.training.base import TrainPhysicsNeMoBase
+    from meshstage.training.loop import Session
+
+_log = logging.getLogger(__name__)
+
+
+def run_settings(
+    trainer: "TrainPhysicsNeMoBase",
+    statistics: Statistics,
+    template: Template,
+    train: PhaseSampleDataset,
+    val: PhaseSampleDataset | None,
+    resume_from: Path | None,
+) -> dict[str, Any]:
+    """Collect what a run in progress, or a finished one, must agree with.
+
+    Returns
+    -------
+    dict
+        ``fixed``: settings and data that may not change; ``epochs`` and ``rmse_log_interval``,
+        which may within reason. What only logs or computes elsewhere is left out.
+    """
+    fixed: dict[str, Any] = {
+        "network": trainer.architecture_name,
+        **_function_fields(trainer),
+        "seed": trainer.seed,
+        "batch_size": trainer.batch_size,
+        "learning_rate": trainer.learning_rate,
+        "grad_clip_norm": trainer.grad_clip_norm,
+        "precision": trainer.precision,
+        "statistics": statistics.digest()[:16],
+        "template": template.fingerprint[:16],
+    }
+    for split, dataset in (("train", train), ("val", val)):
+        for subject in dataset.subjects if dataset else ():
+            hashes = json.dumps(subject.record.hashes, sort_keys=True)
+            fixed[f"data of {split} subject {subject.id}"] = sha256(hashes)[:16]
+    if resume_from is not None:
+        content = hashlib.sha256(Path(resume_from).read_bytes()).hexdigest()
+        fixed["checkpoint resumed from"] = content[:16]
+    return {
+        "fixed": fixed,
+        "epochs": trainer.epochs,
+        "rmse_log_interval": trainer.rmse_log_interval,
+    }
+
+
+def _function_fields(trainer: "TrainPhysicsNeMoBase") -> dict[str, Any]:
+    fields = trainer.checkpoint_fields()
+    return {key: value for key, value in fields.items() if key not in trainer.hardware_fields}
+
+
+def inherited_statistics(origin: dict[str, Any], own: Statistics) -> Statistics:
+    """Take the statistics of a checkpoint, which its weights were trained with.
+
+    A bare state dict brings none: then the cohort's own serve.
+    """
+    try:
+        inherited = Statistics.from_dict({"target_array": own.target_array, **origin})
+    except KeyError:
+        _log.warning("the checkpoint holds no statistics: using those of the cohort")
+        return own
+    if inherited != own:
+        _log.info("statistics come from the checkpoint, they differ from the cohort's")
+    return inherited
+
+
+def refuse_other_model(
+    trainer: "TrainPhysicsNeMoBase",
+    path: Path,
+    origin: dict[str, Any],
+    statistics: Statistics,
+    template: Template,
+) -> None:
+    """Compare a checkpoint with this training; what its writer did not record is not compared.
+
+    Raises
+    ------
+    InputError
+        With a table of what differs.
+    """
+    own = {
+        "architecture": trainer.architecture_name,
+        "in_features": statistics.n_features,
+        "n_pca": statistics.n_pca,
+        "n_target": statistics.n_target,
+        "target_array": statistics.target_array,
+        "template_fingerprint": template.fingerprint,
+        **_function_fields(trainer),
+    }
+    given = {key: origin[key] for key in own if key in origin}
+    refuse_differences(path, given, {key: own[key] for key in given}, "checkpoint", "this training")
+
+
+def segment(
+    trainer: "TrainPhysicsNeMoBase", epoch: int, resumed_from: str | None
+) -> dict[str, Any]:
+    """Describe one run of a lineage."""
+    return {
+        "from_epoch": epoch,
+        "batch_size": trainer.batch_size,
+        "learning_rate": trainer.learning_rate,
+        "resumed_from": resumed_from,
+        "ranks": [],
+    }
+
+
+def payload(session: "Session") -> dict[str, Any]:
+    """Build a checkpoint that can be used, and gone on from."""
+    progress, trainer = session.progress, session.trainer
+    return {
+        **trainer.build_checkpoint(session.network, session.statistics),
+        "template_fingerprint": session.template.fingerprint,
+        "train_subject_ids": session.train_feed.dataset.subject_ids,
+        "val_subject_ids": session.val_feed.dataset.subject_ids if session.val_feed else [],
+        "resumed_from": session.resumed_from,
+        "epoch": progress.epoch,
+        "start_epoch": progress.start_epoch,
+        "training_state": progress.to_state(session.optimizer),
+    }
+
+
+def write_model(
+    trainer: "TrainPhysicsNeMoBase",
+    session: "Session",
+    folder: RunFolder,
+    settings: dict[str, Any],
+) -> None:
+    """Write what the live folder still lacks, and make it a finished model."""
+    progress, live = session.progress, folder.live
+    save_checkpoint(live / checkpoint_name(folder.tag), payload(session))
+    write_history(live, progress)
+    names = [*copy_template(live, session.template), *trainer.save_artifacts(live)]
+    write_json(live / metadata_name(folder.tag), _metadata(trainer, session))
+    epochs = checkpoint_epochs(progress.start_epoch, trainer.epochs, trainer.rmse_log_interval)
+    folder.finish(
+        settings,
+        [
+            checkpoint_name(folder.tag),
+            metadata_name(folder.tag),
+            *(checkpoint_name(folder.tag, epoch) for epoch in epochs),
+            *names,
+            LOSSES,
+            RMSE_JSON,
+            RMSE_CSV,
+        ],
+    )
+
+
+def _metadata(trainer: "TrainPhysicsNeMoBase", session: "Session") -> dict[str, Any]:
+    """Describe a model for people and for whoever loads it."""
+    progress, statistics, context = session.progress, session.statistics, session.context
+    train = session.train_feed.dataset
+    val = session.val_feed.dataset if session.val_feed else None
+    subjects = [*train.subjects, *(val.subjects if val else ())]
+    scores = train.shape_scores
+    return {
+        "architecture": trainer.architecture_name,
+        "input_features": [
+            *(f"mean_shape_{axis}" for axis in "xyz"),
+            *(f"pca_c{k}" for k in range(1, statistics.n_pca + 1)),
+            "stage",
+        ],
+        "output_features": [f"{statistics.target_array}_{k}" for k in range(statistics.n_target)],
+        "in_features": statistics.n_features,
+        "n_mesh_points": train.n_points,
+        "epochs": trainer.epochs,
+        "learning_rate": trainer.learning_rate,
+        "batch_size_samples": trainer.batch_size,
+        **statistics.to_dict(),
+        "resumed_from": session.resumed_from,
+        **trainer.checkpoint_fields(),
+        "best_epoch": progress.best_epoch,
+        "target_is_displacement": all(subject.is_displacement for subject in subjects),
+        "train_subject_ids": train.subject_ids,
+        "val_subject_ids": val.subject_ids if val else [],
+        "training_stages": np.unique(train.stages).tolist(),
+        "training_scores_min": scores.min(axis=0).tolist(),
+        "training_scores_max": scores.max(axis=0).tolist(),
+        "template_fingerprint": session.template.fingerprint,
+        "data_hashes": {
+            "template": session.template.fingerprint,
+            "statistics": statistics.digest(),
+            "subjects": {subject.id: subject.record.hashes for subject in subjects},
+        },
+        "seed": trainer.seed,
+        "ranks": context.world_size,
+        "effective_batch": min(trainer.batch_size * context.world_size, len(train)),
+        "precision": session.precision,
+        "compile": session.compiled,
+        "skipped_steps": progress.skipped_steps,
+        "epoch_seconds": progress.epoch_seconds,
+        "lineage": progress.segments,
+        **surroundings(context.device),
+    }
+
+
+def finished_model(
+    trainer: "TrainPhysicsNeMoBase", folder: RunFolder, statistics: Statistics
+) -> tuple[nn.Module, list[float], list[RmseEntry]]:
+    """Load what a finished run left: there is nothing to train."""
+    _log.info("%s is complete, nothing to train", folder.output)
+    path = folder.output / checkpoint_name(folder.tag)
+    model = trainer.build_model(statistics.n_features, statistics.n_target)
+    load_weights(model, load_checkpoint(path)["model_state_dict"], path)
+    return model, read_json(folder.output / LOSSES), read_json(folder.output / RMSE_JSON)

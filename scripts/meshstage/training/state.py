@@ -1,0 +1,98 @@
+"""Where a training is: what a checkpoint keeps beside weights and statistics."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+RmseEntry = dict[str, float | int | None]
+
+
+@dataclass
+class Progress:
+    """Position and history of a lineage of runs.
+
+    Parameters
+    ----------
+    epoch : int
+        Finished epochs, counted over the whole lineage.
+    start_epoch : int
+        Where this run began.
+    done : int
+        Samples of the epoch after ``epoch`` that are trained already.
+    step_losses : (n_steps,) float64 tensor
+        Loss of each step of that epoch so far, summed over its samples on all ranks; NaN where
+        the step was skipped.
+    step_samples : (n_steps,) int64 tensor
+        Samples of each of these steps.
+    losses : list of float
+        Mean loss a sample of each epoch.
+    rmse_log : list of dict
+        ``epoch``, ``train_rmse``, ``val_rmse`` in the target's units.
+    skipped_steps : int
+    epoch_seconds : list of float
+    segments : list of dict
+        What each run of the lineage was trained with.
+    """
+
+    epoch: int = 0
+    start_epoch: int = 0
+    done: int = 0
+    step_losses: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    step_samples: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    losses: list[float] = field(default_factory=list)
+    rmse_log: list[RmseEntry] = field(default_factory=list)
+    skipped_steps: int = 0
+    epoch_seconds: list[float] = field(default_factory=list)
+    segments: list[dict[str, Any]] = field(default_factory=list)
+
+    def to_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+        """Collect ``training_state`` for a checkpoint."""
+        return {
+            "optimizer": optimizer.state_dict(),
+            "done": self.done,
+            "step_losses": self.step_losses,
+            "step_samples": self.step_samples,
+            "losses": list(self.losses),
+            "rmse_log": [dict(entry) for entry in self.rmse_log],
+            "skipped_steps": self.skipped_steps,
+            "epoch_seconds": list(self.epoch_seconds),
+            "segments": [dict(segment) for segment in self.segments],
+            "rng": torch.get_rng_state(),
+        }
+
+    @classmethod
+    def from_payload(cls, payload: dict[str, Any]) -> "Progress":
+        """Go on where a checkpoint was saved."""
+        state = payload["training_state"]
+        return cls(
+            epoch=payload["epoch"],
+            start_epoch=payload["start_epoch"],
+            done=state["done"],
+            step_losses=state["step_losses"],
+            step_samples=state["step_samples"],
+            losses=list(state["losses"]),
+            rmse_log=list(state["rmse_log"]),
+            skipped_steps=state["skipped_steps"],
+            epoch_seconds=list(state["epoch_seconds"]),
+            segments=list(state["segments"]),
+        )
+
+    def add_steps(self, losses: Tensor, samples: Tensor) -> None:
+        """Add steps of the epoch in progress, reduced over ranks."""
+        self.step_losses = torch.cat([self.step_losses, losses.cpu()])
+        self.step_samples = torch.cat([self.step_samples, samples])
+        self.done += int(samples.sum())
+
+    def end_epoch(self, loss: float) -> None:
+        """Close the epoch in progress."""
+        self.losses.append(loss)
+        self.epoch, self.done = self.epoch + 1, 0
+        self.step_losses, self.step_samples = self.step_losses[:0], self.step_samples[:0]
+
+    @property
+    def best_epoch(self) -> int | None:
+        """Epoch with the least validation RMSE, None without validation subjects."""
+        judged = [entry for entry in self.rmse_log if entry["val_rmse"] is not None]
+        return min(judged, key=lambda entry: entry["val_rmse"])["epoch"] if judged else None  # type: ignore[arg-type,return-value]

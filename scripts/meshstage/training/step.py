@@ -1,0 +1,131 @@
+"""One optimizer step, decided on the device: loss, clip, skip what is not finite, Adam."""
+
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor, nn
+
+from meshstage.dataset import PhaseSampleDataset
+from meshstage.errors import InputError
+from meshstage.statistics import Statistics
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp64")
+
+
+def resolve_precision(choice: str, device: torch.device) -> str:
+    """Turn ``auto`` into bf16 where the GPU computes it, else fp32.
+
+    Raises
+    ------
+    InputError
+        If the choice is unknown.
+    """
+    if choice not in PRECISIONS:
+        raise InputError(f"precision is {choice!r}, it must be one of {', '.join(PRECISIONS)}")
+    if choice != "auto":
+        return choice
+    return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
+
+
+def parameter_type(precision: str) -> torch.dtype:
+    """Give the type that weights, inputs and targets have."""
+    return torch.float64 if precision == "fp64" else torch.float32
+
+
+def make_optimizer(parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Adam:
+    """Make the fused Adam, which can skip a step without the host knowing."""
+    optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
+    optimizer.grad_scale = None  # type: ignore[attr-defined]  # the kernel reads it with found_inf
+    return optimizer
+
+
+def backward(loss: Tensor, share: float) -> None:
+    """Propagate ``share * loss``; a loss that is not finite makes every gradient NaN.
+
+    So a finite gradient of an infinite loss cannot pass, and the sum of gradients over ranks
+    tells each of them, without a message of its own.
+    """
+    seed = torch.where(torch.isfinite(loss), share, torch.nan).to(loss.dtype)
+    loss.backward(gradient=seed)
+
+
+def optimizer_step(
+    optimizer: torch.optim.Adam, parameters: list[nn.Parameter], clip_norm: float
+) -> Tensor:
+    """Clip and step, or leave weights and moments alone if the gradient is not finite.
+
+    Returns
+    -------
+    () bool tensor, on the device
+        Whether the step was skipped: equal on all ranks, since gradients are.
+    """
+    norm = nn.utils.clip_grad_norm_(parameters, clip_norm)
+    skipped = ~torch.isfinite(norm)
+    optimizer.found_inf = skipped.to(torch.float32)  # type: ignore[attr-defined]
+    optimizer.step()
+    optimizer.zero_grad(set_to_none=True)
+    return skipped
+
+
+class Feed:
+    """Samples as a network takes them: scores and stages on the device, targets when asked for.
+
+    Parameters
+    ----------
+    dataset : PhaseSampleDataset
+    statistics : Statistics
+    device : torch.device
+    dtype : torch.dtype
+    device_memory_fraction : float
+        Targets move to the GPU for good if they take at most this part of its free memory.
+    """
+
+    def __init__(
+        self,
+        dataset: PhaseSampleDataset,
+        statistics: Statistics,
+        device: torch.device,
+        dtype: torch.dtype,
+        device_memory_fraction: float,
+    ) -> None:
+        self.dataset = dataset
+        self._device, self._dtype = device, dtype
+        self._target_scale = statistics.target_scale
+        scores = torch.from_numpy(statistics.normalise_scores(dataset.shape_scores))
+        self._scores = scores.to(device, dtype)
+        self._stages = torch.from_numpy(dataset.stages).to(device, dtype)
+        self._resident: Tensor | None = None
+        if device.type == "cuda":
+            needed = len(dataset) * dataset.n_points * dataset.n_target * 4
+            if needed <= device_memory_fraction * torch.cuda.mem_get_info(device)[0]:
+                self._resident = dataset.targets(range(len(dataset))).to(device)
+
+    def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Fetch a batch.
+
+        Parameters
+        ----------
+        indices : (B,) int64 tensor, on the host
+
+        Returns
+        -------
+        indices : (B,) int64 tensor, on the device
+        pca : (B, n_pca) tensor, normalised
+        stage : (B,) tensor
+        targets : (B, n_points, n_target) tensor, divided by the target scale
+        """
+        cuda = self._device.type == "cuda"
+        # From pageable memory a copy would stop the host until the GPU has come to it.
+        where = indices.pin_memory().to(self._device, non_blocking=True) if cuda else indices
+        if self._resident is not None:
+            targets = self._resident[where]
+        else:
+            targets = self.dataset.targets(indices.tolist())
+            if cuda:
+                targets = targets.pin_memory().to(self._device, non_blocking=True)
+        return (
+            where,
+            self._scores[where],
+            self._stages[where],
+            targets.to(self._dtype).div_(self._target_scale),
+        )
