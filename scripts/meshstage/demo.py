@@ -13,7 +13,8 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.errors import InputError, Problem, raise_if_any
-from meshstage.files import atomic, write_json, write_text
+from meshstage.files import write_json, write_text
+from meshstage.meshes import write_mesh
 
 # Rounded from a healthy adult heart at end-diastole: 48 mm cavity, 10 mm wall, 92 mm long.
 ENDOCARDIUM_RADIUS_MM = 24.0
@@ -274,7 +275,7 @@ def make_demo_cohort(
     mean = wall.mesh(wall.points)
     mean.point_data["region"] = wall.region
     mean.point_data["wall_depth"] = wall.depth
-    _write_mesh(output / "pca_mean.vtu", mean)
+    write_mesh(output / "pca_mean.vtu", mean)
     write_json(
         output / "pca_model.json",
         {"eigenvalues": eigenvalues.tolist(), "components": components.tolist()},
@@ -297,7 +298,7 @@ def _write_subject(
     scores: np.ndarray,
     n_phases: int,
 ) -> None:
-    _write_mesh(folder / "reference.vtu", wall.mesh(reference))
+    write_mesh(folder / "reference.vtu", wall.mesh(reference))
     write_json(folder / "pca.json", scores.tolist())
     phases: list[dict[str, str | float]] = []
     for index in range(n_phases):
@@ -306,7 +307,7 @@ def _write_subject(
         phase = wall.mesh((reference + moved_by).astype(np.float32))
         phase.point_data[TARGET_ARRAY] = moved_by
         phases.append({"mesh": name, "stage": stage})
-        _write_mesh(folder / name, phase)
+        write_mesh(folder / name, phase)
     write_json(
         folder / "manifest.json",
         {
@@ -317,8 +318,3 @@ def _write_subject(
             "phases": phases,
         },
     )
-
-
-def _write_mesh(path: Path, mesh: pv.UnstructuredGrid) -> None:
-    with atomic(path) as temporary:
-        mesh.save(temporary)
