@@ -1,0 +1,44 @@
+"""Small made-up subjects and predictors, for tests of what judges models."""
+
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+
+from meshstage.statistics import Statistics
+
+
+@dataclass
+class MadeSubject:
+    """The attributes of an ingested subject that judging reads."""
+
+    id: str
+    stages: np.ndarray
+    shape_scores: np.ndarray
+    targets: np.ndarray
+    reference: np.ndarray | None = None
+    is_displacement: bool = True
+    target_array: str = "displacement"
+    directory: Path = Path("subjects")
+    hashes: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def record(self) -> Any:
+        return SimpleNamespace(hashes=self.hashes or {"targets": f"targets of {self.id}"})
+
+
+def made_statistics(subjects: list[Any]) -> Statistics:
+    """Statistics with means and scales of the shape scores; targets are three wide."""
+    scores = np.stack([subject.shape_scores for subject in subjects])
+    scale = scores.std(axis=0)
+    return Statistics(
+        coordinate_mean=(0.0, 0.0, 0.0),
+        coordinate_scale=(1.0, 1.0, 1.0),
+        pca_mean=tuple(scores.mean(axis=0).tolist()),
+        pca_scale=tuple(np.where(scale > 0, scale, 1).tolist()),
+        target_scale=1.0,
+        n_target=subjects[0].targets.shape[2],
+        target_array="displacement",
+    )
