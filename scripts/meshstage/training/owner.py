@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,6 +86,7 @@ def owned(directory: Path) -> Iterator[str | None]:
     InputError
         If another living process owns the run; it names host, process and job.
     """
+    directory.mkdir(parents=True, exist_ok=True)
     path = directory / "owner.json"
     with _exclusive(path) as stream:
         owner = _parse(stream.read())
@@ -112,6 +113,9 @@ def owned(directory: Path) -> Iterator[str | None]:
     finally:
         with _exclusive(path):
             path.unlink()
+        # A run that was refused leaves no empty folder.
+        with suppress(OSError):
+            directory.rmdir()
 
 
 @contextmanager
