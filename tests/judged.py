@@ -42,3 +42,38 @@ def made_statistics(subjects: list[Any]) -> Statistics:
         n_target=subjects[0].targets.shape[2],
         target_array="displacement",
     )
+
+
+@dataclass
+class MadePredictor:
+    """The attributes of a predictor that judging reads; it predicts what it is told."""
+
+    mesh: Any
+    answers: dict[bytes, np.ndarray]
+    n_pca: int
+    metadata: dict[str, Any] = field(default_factory=dict)
+    n_target: int = 3
+    target_array: str = "displacement"
+    calls: int = 0
+
+    @property
+    def points(self) -> np.ndarray:
+        return np.asarray(self.mesh.points, np.float64)
+
+    def predict(self, shape_scores: np.ndarray, stages: np.ndarray) -> np.ndarray:
+        self.calls += 1
+        answer = self.answers[np.asarray(shape_scores, float).tobytes()]
+        assert len(answer) == len(stages)
+        return answer.astype(np.float32)
+
+
+def made_predictor(
+    mesh: Any, subjects: list[Any], errors: list[np.ndarray], **metadata: Any
+) -> MadePredictor:
+    """Make one that answers each subject's truth plus an error, (n_phases, n_points, 3)."""
+    answers = {
+        subject.shape_scores.tobytes(): subject.targets + error
+        for subject, error in zip(subjects, errors, strict=True)
+    }
+    n_target = subjects[0].targets.shape[2]
+    return MadePredictor(mesh, answers, len(subjects[0].shape_scores), metadata, n_target)

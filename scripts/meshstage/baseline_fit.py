@@ -109,8 +109,9 @@ def _fit_stage_mean(train: Sequence[Subject]) -> tuple[np.ndarray, np.ndarray]:
         times += near
     known = times > 0
     if not known.any():  # many stages, all bunched: then each subject counts everywhere
-        weights = [periodic_weights(s.stages, stages)[0] for s in train]
-        each = [np.tensordot(w, s.targets, axes=1) for w, s in zip(weights, train, strict=True)]
+        each = [
+            np.tensordot(periodic_weights(s.stages, stages)[0], s.targets, axes=1) for s in train
+        ]
         return stages, np.mean(each, axis=0).astype(np.float32)
     return stages[known], (total[known] / times[known, None, None]).astype(np.float32)
 

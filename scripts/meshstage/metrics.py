@@ -1,6 +1,7 @@
 """How far a prediction is from the truth: point errors, surfaces, volumes, inverted cells."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pyvista as pv
@@ -209,8 +210,8 @@ def surface_distances(
 
 
 def _distance_to_surface(points: np.ndarray, surface: pv.PolyData) -> np.ndarray:
-    _, closest = surface.find_closest_cell(points, return_closest_point=True)
-    return np.linalg.norm(points - closest, axis=1)
+    found: Any = surface.find_closest_cell(points, return_closest_point=True)
+    return np.linalg.norm(points - found[1], axis=1)
 
 
 def bootstrap_interval(

@@ -1,0 +1,54 @@
+"""Judge a trained model on ingested subjects: metrics, and skill against the baselines.
+
+Which subjects are train and val is what the model's metadata say; all others are test. Writes a
+CSV file with one row a subject and phase, and a summary beside it with the ending .json.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+import command_line
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Read, evaluate, write."""
+    from meshstage.baselines import read_baselines
+    from meshstage.cohort import load_subjects
+    from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
+    from meshstage.evaluation_summary import sentences
+    from meshstage.inference import load_predictor
+    from meshstage.statistics import read_statistics
+
+    subjects = load_subjects(arguments.subjects)
+    evaluation = evaluate_model(
+        load_predictor(arguments.model, device=arguments.device),
+        subjects,
+        baselines=read_baselines(arguments.baselines) if arguments.baselines else None,
+        region=arguments.region,
+        statistics_digest=read_statistics(arguments.stats).digest() if arguments.stats else None,
+    )
+    about = {"run": arguments.model.name}
+    write_evaluation(arguments.output, Evaluation(evaluation.rows, about | evaluation.summary))
+    for sentence in sentences(evaluation.summary):
+        logging.info("%s: %s", arguments.model.name, sentence)
+
+
+if __name__ == "__main__":
+    parser = command_line.new_parser(__doc__)
+    parser.add_argument(
+        "--model", type=Path, required=True, metavar="DIR", help="folder of a trained model"
+    )
+    command_line.add_subjects(parser, "--subjects", "ingested subjects, of any split")
+    parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="a .csv file")
+    parser.add_argument(
+        "--baselines", type=Path, metavar="FILE", help="baselines.json, of fit_baselines.py"
+    )
+    parser.add_argument(
+        "--stats", type=Path, metavar="FILE", help="stats.json, to be compared with the model's"
+    )
+    parser.add_argument(
+        "--region", metavar="NAME", help="array of the template whose values name regions"
+    )
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    command_line.run(main, parser)
