@@ -131,7 +131,8 @@ def examine_subject(manifest_path: Path, template: Template) -> Examination:
             _check_score_count(subject.scores, template)
     if path := draft.file("fitted_reference_mesh"):
         with subject.collecting(file=str(path)):
-            mesh, rows = read_on_template(path, template)
+            mesh = read_mesh(path)
+            rows = rows_on_template(mesh, template)
             points = _points(mesh)
             subject.reference = points if rows is None else points[rows]
     for index, path, label in draft.phase_files():
@@ -154,43 +155,42 @@ def _check_score_count(scores: np.ndarray, template: Template) -> None:
         )
 
 
-def read_on_template(path: Path, template: Template) -> tuple[Any, np.ndarray | None]:
-    """Read a mesh that has the template's cells, or is the volume whose surface it is.
+def rows_on_template(mesh: Any, template: Template) -> np.ndarray | None:
+    """Tell which points of a mesh are the template's.
+
+    Parameters
+    ----------
+    mesh : pyvista.PolyData or pyvista.UnstructuredGrid
+        With the template's cells, or the volume whose surface the template is.
+    template : Template
 
     Returns
     -------
-    mesh : pyvista.PolyData or pyvista.UnstructuredGrid
-    rows : (n_points,) int64 array or None
+    (n_points,) int64 array or None
         The mesh's point of each point of the template; None if they are the same.
 
     Raises
     ------
     InputError
-        If the mesh cannot be read, has another number of points, or other cells.
+        If the mesh has another number of points, or other cells.
     """
-    mesh = read_mesh(path)
-    same_count = mesh.n_points == template.n_points
-    cells = None
-    if same_count:
-        cells = canonical_cells(mesh)
-        if cells.same_as(template.cells):
-            return mesh, None
-    if mesh.n_points == template.source_n_points:
-        cells = cells or canonical_cells(mesh)
-        if cells.fingerprint() == template.source_fingerprint:
-            return mesh, template.surface_point_ids
-    if cells is None:
+    cells = canonical_cells(mesh)
+    if mesh.n_points == template.n_points and cells.same_as(template.cells):
+        return None
+    is_volume = mesh.n_points == template.source_n_points
+    if is_volume and cells.fingerprint() == template.source_fingerprint:
+        return template.surface_point_ids
+    todo = "save it with the template's points and cells"
+    if mesh.n_points == template.n_points:
+        what = describe_difference(cells, template.cells, template.n_points)
+    elif is_volume:
+        what = f"has other cells than the volume of the template {template.source}"
+    else:
         volume = f" and its volume {template.source_n_points}" if template.source_n_points else ""
-        what = f"has {mesh.n_points} points, the template {template.source} has {template.n_points}"
-        raise InputError(
-            Problem(what + volume, "bring it into correspondence with the template", str(path))
-        )
-    what = (
-        describe_difference(cells, template.cells, template.n_points)
-        if same_count
-        else f"has other cells than the volume of the template {template.source}"
-    )
-    raise InputError(Problem(what, "save it with the template's points and cells", str(path)))
+        own = f"{mesh.n_points} point{'s' if mesh.n_points > 1 else ''}"
+        what = f"has {own}, the template {template.source} has {template.n_points}{volume}"
+        todo = "bring it into correspondence with the template, point by point"
+    raise InputError(Problem(what, todo))
 
 
 def _points(mesh: Any) -> np.ndarray:
@@ -207,9 +207,10 @@ def _examine_phase(subject: Examination, index: int, path: Path, label: str) -> 
     subject.phases.append(record)
     name, template = subject.draft.target_array, subject.template
     with subject.collecting(file=str(path), phase=label):
-        mesh, rows = read_on_template(path, template)
+        mesh = read_mesh(path)
         record.sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
         record.n_points = mesh.n_points
+        rows = rows_on_template(mesh, template)
         points = _points(mesh)
         if name is None:
             return

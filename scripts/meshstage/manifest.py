@@ -133,9 +133,10 @@ class Draft:
     @property
     def subject_id(self) -> str | None:
         """The id, if it is one."""
+        value = self.values.get("subject_id")
         try:
-            return checked_id(self.values["subject_id"])
-        except (KeyError, TypeError, ValueError):
+            return checked_id(value) if isinstance(value, str) else None
+        except ValueError:
             return None
 
     @property

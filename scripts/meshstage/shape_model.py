@@ -65,8 +65,10 @@ def read_shape_model(path: Path, n_points: int) -> ShapeModel:
         )
     for name, array in (("components", components), ("mean", mean)):
         if array is not None and array.shape[-1] != 3 * n_points:
-            what = f"{name} have {array.shape[-1]} numbers, the template of {n_points} points"
-            problems.append(Problem(f"{what} needs {3 * n_points}"))
+            numbers = array.shape[-1]
+            own = f"{numbers // 3} points" if numbers % 3 == 0 else "no whole number of points"
+            what = f"{name} have {numbers} numbers ({own}), the template has {n_points} points"
+            problems.append(Problem(f"{what} and needs {3 * n_points}"))
     if components is not None:
         problems += _length_problems(components, eigenvalues)
     todo = "write the shape model of this template, or take it away"

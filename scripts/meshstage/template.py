@@ -1,16 +1,17 @@
 """The template: the mesh that all subjects share, its graph and its shape model."""
 
+import os
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyvista as pv
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshstage.cells import Cells, canonical_cells, mesh_edges
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import atomic, read_json, write_json
 from meshstage.manifest import template_name
 from meshstage.meshes import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
@@ -142,9 +143,15 @@ class Template:
         return read_mesh(self.mesh_path)
 
 
-def prepare_template(
-    mesh_path: Path, surface: bool = False, edges: Edges = "cells"
-) -> tuple[Template, Any]:
+class Prepared(NamedTuple):
+    """A template that is not yet written: its mesh, and what is wrong with its shape model."""
+
+    template: Template
+    mesh: Any
+    problems: list[Problem]
+
+
+def prepare_template(mesh_path: Path, surface: bool = False, edges: Edges = "cells") -> Prepared:
     """Read a template as a user brings it, without writing anything.
 
     Parameters
@@ -157,14 +164,14 @@ def prepare_template(
 
     Returns
     -------
-    template : Template
-    mesh : pyvista.PolyData or pyvista.UnstructuredGrid
+    Prepared
+        Without a shape model if that one has problems: meshes can be judged all the same.
 
     Raises
     ------
     InputError
-        If mesh or shape model cannot be read, do not fit together, have values that are not
-        finite, or all points lie at one place.
+        If the mesh cannot be read, has values that are not finite, or all points lie at one
+        place.
     """
     try:
         return _prepare(mesh_path, surface, edges)
@@ -176,14 +183,19 @@ def _at(problem: Problem, path: Path) -> Problem:
     return problem if problem.file else Problem(problem.what, problem.todo, str(path))
 
 
-def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> tuple[Template, Any]:
+def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
     mesh = read_mesh(mesh_path)
     if problem := non_finite(np.asarray(mesh.points), "the points"):
         raise InputError(problem)
     if not np.ptp(np.asarray(mesh.points, dtype=np.float64), axis=0).any():
         raise InputError(Problem("all points of the template lie at one place", "use a mesh"))
     model_path = mesh_path.parent / SHAPE_MODEL_JSON
-    model = read_shape_model(model_path, mesh.n_points) if model_path.exists() else None
+    model, problems = None, list[Problem]()
+    if os.path.lexists(model_path):
+        try:
+            model = read_shape_model(model_path, mesh.n_points)
+        except InputError as error:
+            problems = error.problems
     source_n_points = source_fingerprint = ids = None
     if surface and isinstance(mesh, pv.UnstructuredGrid):
         source_n_points, source_fingerprint = mesh.n_points, canonical_cells(mesh).fingerprint()
@@ -206,7 +218,7 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> tuple[Template, An
         shape_model=model,
     )
     template.warnings.extend(_warnings(template))
-    return template, mesh
+    return Prepared(template, mesh, problems)
 
 
 def _warnings(template: Template) -> list[str]:
@@ -238,9 +250,10 @@ def build_template(
     Raises
     ------
     InputError
-        As `prepare_template`; nothing is written then.
+        As `prepare_template`, or if the shape model has problems; nothing is written then.
     """
-    template, mesh = prepare_template(mesh_path, surface, edges)
+    template, mesh, problems = prepare_template(mesh_path, surface, edges)
+    raise_if_any(problems)
     copy = output / template_name(mesh_path, surface)
     if copy.suffix == ".vtu" and isinstance(mesh, pv.PolyData):
         mesh = mesh.cast_to_unstructured_grid()
