@@ -197,12 +197,12 @@ def displacement(
     (n_points, 3) array, mm
     """
     s = np.asarray(scores, dtype=float)
-    contraction = 0.26 + 0.05 * np.tanh(s[0]) - 0.02 * np.sin(s[1] * s[2])
+    contraction = 0.27 + 0.1 * np.tanh(s[0]) - 0.03 * np.sin(s[1] * s[2])
     thickening = 0.6 + 0.1 * np.tanh(s[2])
-    shortening = 0.14 + 0.03 * np.tanh(s[1]) + 0.01 * np.cos(2 * s[0])
-    twist_apex = 0.20 + 0.06 * np.sin(s[3])
+    shortening = 0.14 + 0.05 * np.tanh(s[1]) + 0.02 * np.cos(2 * s[0])
+    twist_apex = 0.25 + 0.12 * np.sin(s[3])
     twist_base = -0.08 - 0.02 * np.tanh(s[0] * s[1])
-    skew = 0.4 + 0.15 * np.tanh(s[1] + s[3])
+    skew = 0.4 + 0.3 * np.tanh(s[1] + s[3])
 
     activation = np.sin(np.pi * stage) ** 2 * (1 + skew * np.sin(2 * np.pi * stage))
     height = _height(reference)

@@ -40,14 +40,14 @@ def moved_point(
 ) -> np.ndarray:
     """Move one point by the formula of the docstring, in polar form."""
     g = math.sin(math.pi * stage) ** 2
-    g *= 1 + (0.4 + 0.15 * math.tanh(s[1] + s[3])) * math.sin(2 * math.pi * stage)
+    g *= 1 + (0.4 + 0.3 * math.tanh(s[1] + s[3])) * math.sin(2 * math.pi * stage)
     h = (point[2] - low) / (high - low)
     radius, angle = cmath.polar(complex(point[0], point[1]))
-    contraction = 0.26 + 0.05 * math.tanh(s[0]) - 0.02 * math.sin(s[1] * s[2])
+    contraction = 0.27 + 0.1 * math.tanh(s[0]) - 0.03 * math.sin(s[1] * s[2])
     radius *= 1 - g * contraction * (1 - (0.6 + 0.1 * math.tanh(s[2])) * depth)
-    twist_apex, twist_base = 0.2 + 0.06 * math.sin(s[3]), -0.08 - 0.02 * math.tanh(s[0] * s[1])
+    twist_apex, twist_base = 0.25 + 0.12 * math.sin(s[3]), -0.08 - 0.02 * math.tanh(s[0] * s[1])
     ring = cmath.rect(radius, angle + g * (twist_apex * (1 - h) + twist_base * h))
-    shortening = 0.14 + 0.03 * math.tanh(s[1]) + 0.01 * math.cos(2 * s[0])
+    shortening = 0.14 + 0.05 * math.tanh(s[1]) + 0.02 * math.cos(2 * s[0])
     return np.array([ring.real, ring.imag, low + (point[2] - low) * (1 - g * shortening)])
 
 
