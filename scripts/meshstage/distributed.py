@@ -106,7 +106,7 @@ def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
         if launched
         else (0, 0, 1)
     )
-    where = _device(device, local_rank)
+    where = choose_device(device, local_rank)
     context = DistributedContext(where, rank, local_rank, world_size)
     if not context.is_distributed:
         yield context
@@ -130,7 +130,14 @@ def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
         dist.destroy_process_group()
 
 
-def _device(choice: str, local_rank: int) -> torch.device:
+def choose_device(choice: str, local_rank: int = 0) -> torch.device:
+    """Turn ``auto``, ``cpu`` or ``cuda`` into a device, the rank's own GPU among several.
+
+    Raises
+    ------
+    InputError
+        If CUDA is asked for and not there, or this rank has no GPU of its own.
+    """
     if choice == "cpu" or (choice == "auto" and not torch.cuda.is_available()):
         return torch.device("cpu")
     if not torch.cuda.is_available():
