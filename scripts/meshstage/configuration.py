@@ -10,6 +10,7 @@ import yaml
 
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_text
+from meshstage.model_files import checkpoint_epochs
 
 NETWORK_OPTIONS = {
     "mgn": ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments"),
@@ -78,6 +79,66 @@ def read_runs(path: Path, schema_file: Path) -> dict[str, dict[str, Any]]:
     if problems:
         raise InputError(*problems)
     return runs
+
+
+def resumed_runs(
+    resume: Mapping[str, Mapping[str, Any]], runs: Mapping[str, Mapping[str, Any]]
+) -> dict[str, dict[str, Any]]:
+    """Resolve the runs that are resumed from others.
+
+    Parameters
+    ----------
+    resume : mapping
+        ``{run}_{n}`` to what changes; n counts from 1, without gaps.
+    runs : mapping
+        Of `read_runs`.
+
+    Returns
+    -------
+    dict
+        By name, settings like those of a run, and ``parent`` (the run or sibling whose
+        checkpoint it starts from), ``base`` (the run that it is called after), ``number``,
+        ``start`` (the epoch that it starts at).
+
+    Raises
+    ------
+    InputError
+        If a sibling has no parent, or its epochs are not above its start.
+    """
+    resolved: dict[str, dict[str, Any]] = {}
+    for name in sorted(resume, key=lambda key: int(key.rpartition("_")[2])):
+        base, _, number = name.rpartition("_")
+        parent = base if number == "1" else f"{base}_{int(number) - 1}"
+        settings = resolved.get(parent) or runs.get(parent)
+        where = f"resume.{name} in the configuration"
+        if settings is None:
+            raise InputError(
+                Problem(f"there is no run {parent!r} to resume", "list it first", where)
+            )
+        changes = dict(resume[name])
+        kept = checkpoint_epochs(
+            settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
+        )
+        start = changes.pop("from_epoch", settings["epochs"])
+        if start not in kept:
+            raise InputError(
+                Problem(
+                    f"from_epoch is {start}, an epoch that {parent!r} does not keep",
+                    f"take one of {', '.join(map(str, kept))}",
+                    where,
+                )
+            )
+        if changes["epochs"] <= start:
+            raise InputError(
+                Problem(
+                    f"epochs is {changes['epochs']}, but {parent!r} is already at {start}",
+                    "epochs is the total of the lineage: raise it",
+                    where,
+                )
+            )
+        own = {"parent": parent, "base": base, "number": int(number), "start": start}
+        resolved[name] = {**settings, **changes, **own}
+    return resolved
 
 
 def _check_row(run: dict[str, Any], runs: dict[str, dict[str, Any]], where: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 @cache
 def source_files(script: Path) -> list[Path]:
-    """List a script and all modules of this project that it imports, directly or not.
+    """List a script, first, and all modules of this project that it imports, directly or not.
 
     Imports are read, not run; those inside functions count too.
     """
@@ -19,7 +19,7 @@ def source_files(script: Path) -> list[Path]:
                 if path not in found:
                     found.add(path)
                     waiting.append(path)
-    return sorted(found)
+    return [script, *sorted(found - {script})]
 
 
 @cache

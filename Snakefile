@@ -1,0 +1,28 @@
+# Train networks to predict how an organ's mesh moves: manifests in, trained and judged models out.
+#
+#   snakemake -n --profile profiles/local       what would be done
+#   snakemake --profile profiles/local          do it
+#
+# What is trained stands in config/ (explained in config/README.md), on what machine in profiles/.
+
+
+configfile: "config/config.yaml"
+
+
+include: "workflow/rules/common.smk"
+include: "workflow/rules/demo.smk"
+include: "workflow/rules/cohort.smk"
+include: "workflow/rules/train.smk"
+include: "workflow/rules/judge.smk"
+include: "workflow/rules/report.smk"
+
+
+report: "workflow/report/workflow.rst"
+
+
+rule all:
+    """Every run trained, judged and shown."""
+    default_target: True
+    input:
+        expand(f"{RESULTS}/evaluation/{{run}}.json", run=MODELS),
+        f"{RESULTS}/check/passed.txt",

@@ -1,0 +1,152 @@
+# From other people's files to ours: template, subjects, the check, statistics.
+#
+# In:  the template, the manifests and all that they name.
+# Out: template/, subjects/{subject}/, check/, stats.json below results/{cohort}.
+
+
+rule build_template:
+    """Read the template once: its graph, its fingerprint, its shape model."""
+    input:
+        script="scripts/build_template.py",
+        library=library_of("build_template.py"),
+        mesh=template_inputs,
+    output:
+        mesh=TEMPLATE_MESH,
+        record=f"{TEMPLATE}/template.json",
+        edge_index=f"{TEMPLATE}/shared_edge_index.pt",
+        edge_features=f"{TEMPLATE}/shared_edge_features.pt",
+        shape_model=[f"{TEMPLATE}/pca_model.json"] if HAS_SHAPE_MODEL else [],
+    log:
+        f"logs/{config['cohort']}/build_template.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/build_template.tsv"
+    retries: 0
+    params:
+        directory=TEMPLATE,
+        surface="--surface" if config["use_template_surface"] else [],
+        edges=config["edges"],
+    shell:
+        r"""
+        python {input.script:q} \
+            --mesh {input.mesh[0]:q} \
+            {params.surface} \
+            --edges {params.edges:q} \
+            --output {params.directory:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule ingest_subject:
+    """Parse each mesh once in the life of a cohort; what is wrong is recorded, not fatal."""
+    input:
+        script="scripts/ingest_subject.py",
+        library=library_of("ingest_subject.py"),
+        template=f"{TEMPLATE}/template.json",
+        files=manifest_inputs,
+    output:
+        targets=f"{RESULTS}/subjects/{{subject}}/targets.npy",
+        reference=f"{RESULTS}/subjects/{{subject}}/reference.npy",
+        record=f"{RESULTS}/subjects/{{subject}}/subject.json",
+    log:
+        f"logs/{config['cohort']}/ingest_subject/{{subject}}.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/ingest_subject/{{subject}}.tsv"
+    group:
+        "ingest"
+    retries: 0
+    params:
+        manifest=lambda wildcards: str(SUBJECTS[wildcards.subject].manifest),
+        template=TEMPLATE,
+        directory=subpath(output.record, parent=True),
+    shell:
+        r"""
+        python {input.script:q} \
+            --manifest {params.manifest:q} \
+            --template {params.template:q} \
+            --output {params.directory:q} \
+            --record-errors \
+            >{log:q} 2>&1
+        """
+
+
+rule check:
+    """Put every problem of every subject into one table; written whatever it says."""
+    input:
+        script="scripts/check_cohort.py",
+        library=library_of("check_cohort.py"),
+        template=f"{TEMPLATE}/template.json",
+        table=config["subjects"],
+        subjects=subject_records(),
+    output:
+        json=f"{RESULTS}/check/cohort.json",
+        html=report(
+            f"{RESULTS}/check/cohort.html",
+            caption="../report/check.rst",
+            category="Data",
+            labels={"what": "check of the cohort"},
+        ),
+    log:
+        f"logs/{config['cohort']}/check.txt",
+    retries: 0
+    params:
+        template=TEMPLATE,
+        subjects=subject_directories(),
+        directory=subpath(output.json, parent=True),
+    shell:
+        r"""
+        python {input.script:q} \
+            --template {params.template:q} \
+            --subjects-table {input.table:q} \
+            --subjects {params.subjects:q} \
+            --output {params.directory:q} \
+            --report-only \
+            >{log:q} 2>&1
+        """
+
+
+rule gate:
+    """Stop here if the check found an error: nothing is trained on broken meshes."""
+    input:
+        script="scripts/check_cohort.py",
+        library=library_of("check_cohort.py"),
+        report=rules.check.output.json,
+    output:
+        passed=f"{RESULTS}/check/passed.txt",
+    log:
+        f"logs/{config['cohort']}/gate.txt",
+    retries: 0
+    shell:
+        r"""
+        python {input.script:q} \
+            --gate {input.report:q} \
+            --output {output.passed:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule compute_stats:
+    """Normalise by what training subjects alone say."""
+    input:
+        script="scripts/compute_stats.py",
+        library=library_of("compute_stats.py"),
+        passed=rules.gate.output.passed,
+        template=f"{TEMPLATE}/template.json",
+        subjects=subject_records("train"),
+    output:
+        stats=f"{RESULTS}/stats.json",
+    log:
+        f"logs/{config['cohort']}/compute_stats.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/compute_stats.tsv"
+    retries: 0
+    params:
+        template=TEMPLATE,
+        train=subject_directories("train"),
+    shell:
+        r"""
+        python {input.script:q} \
+            --template {params.template:q} \
+            --train {params.train:q} \
+            --output {output.stats:q} \
+            >{log:q} 2>&1
+        """

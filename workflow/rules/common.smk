@@ -1,0 +1,122 @@
+# What all rules share: the checked configuration, the subjects, the runs.
+#
+# In:  config/config.yaml, the tables that it names, the schemas.
+# Out: RESULTS, SUBJECTS, RUNS, RESUMES, MODELS and a few functions.
+
+import os
+import re
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
+
+from meshstage.configuration import NETWORK_OPTIONS, check_config, read_runs, resumed_runs
+from meshstage.errors import InputError
+from meshstage.launching import shape_of, time_budget
+from meshstage.manifest import input_files, read_subjects_table, subject_stems, template_name
+from meshstage.model_files import TAGS, checkpoint_epochs, checkpoint_name, model_file_names
+from meshstage.sources import source_files
+
+SCHEMAS = Path(workflow.basedir) / "workflow" / "schemas"
+DEMO = "results/demo/cohort"
+
+
+def or_exit(read):
+    """Call, or end with the sentence of what is wrong with the configuration and code 2."""
+    try:
+        return read()
+    except InputError as error:
+        for problem in error.problems:
+            print(f"error: {problem.sentence()}", file=sys.stderr)
+        sys.exit(2)
+
+
+config = or_exit(
+    lambda: check_config(config, SCHEMAS / "config.schema.yaml", "config/config.yaml or --config")
+)
+RESULTS = f"results/{config['cohort']}"
+TEMPLATE = f"{RESULTS}/template"
+TEMPLATE_MESH = f"{TEMPLATE}/{template_name(Path(config['template']), config['use_template_surface'])}"
+
+
+# ---------------------------------------------------------------- subjects
+
+
+def is_demo(path):
+    """Whether the rule `demo_cohort` makes a file, which then need not be there yet."""
+    return str(path).startswith(f"{DEMO}/")
+
+
+def relative(path):
+    """A path as rules name files: without `..` where it lies below this folder."""
+    return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path
+
+
+def read_subjects():
+    """Rows of the table of subjects by stem, in its order; broken manifests get a stem too."""
+    rows = read_subjects_table(Path(config["subjects"]))
+    stems = subject_stems(rows)
+    for index, row in enumerate(rows):
+        # The demo's manifests may not be written yet; their folders are called by their ids.
+        if is_demo(relative(row.manifest)):
+            stems[index] = row.manifest.parent.name
+    return dict(zip(stems, rows, strict=True))
+
+
+SUBJECTS = or_exit(read_subjects)
+
+
+def subject_directories(*splits):
+    """Folders of ingested subjects, of some splits or of all."""
+    return [
+        f"{RESULTS}/subjects/{stem}"
+        for stem, row in SUBJECTS.items()
+        if not splits or row.split in splits
+    ]
+
+
+def subject_records(*splits):
+    """The files that say that subjects are ingested."""
+    return [f"{directory}/subject.json" for directory in subject_directories(*splits)]
+
+
+def manifest_inputs(wildcards):
+    """A subject's manifest and every file that it names, as far as they exist."""
+    row = SUBJECTS[wildcards.subject]
+    if is_demo(relative(row.manifest)):
+        return [relative(row.manifest)]  # the demo's files come and go together
+    return [relative(path) for path in input_files(row)]
+
+
+def template_inputs(wildcards):
+    """The template, and the shape model beside it if there is one."""
+    mesh = Path(config["template"])
+    model = mesh.with_name("pca_model.json")
+    return [str(mesh), *([str(model)] if model.exists() or is_demo(mesh) else [])]
+
+
+HAS_SHAPE_MODEL = len(template_inputs(None)) == 2
+
+
+# ---------------------------------------------------------------- runs
+
+
+RUNS = or_exit(lambda: read_runs(Path(config["runs"]), SCHEMAS / "runs.schema.yaml"))
+RESUMES = or_exit(lambda: resumed_runs(config["resume"], RUNS))
+MODELS = [*RUNS, *RESUMES]
+
+
+def settings_of(model):
+    """The settings of a run, or of a run that was resumed."""
+    return RESUMES.get(model) or RUNS[model]
+
+
+def model_file(model, name=checkpoint_name):
+    """A file of a model: its final checkpoint, or what another function of its tag names."""
+    return f"{RESULTS}/models/{model}/{name(TAGS[settings_of(model)['network']])}"
+
+
+def library_of(script):
+    """The modules that a script imports, directly or not: an edit reruns what it changes."""
+    root = Path(workflow.basedir)
+    return [str(path.relative_to(root)) for path in source_files(root / "scripts" / script)[1:]]

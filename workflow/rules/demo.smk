@@ -1,0 +1,24 @@
+# The embedded demo cohort: idealised left ventricles that beat by a closed formula.
+#
+# In:  nothing.
+# Out: results/demo/cohort, laid out as a user's own cohort is.
+
+
+rule demo_cohort:
+    """Write the cohort that config/subjects.tsv names as it comes."""
+    input:
+        script="scripts/make_demo_cohort.py",
+        library=library_of("make_demo_cohort.py"),
+    output:
+        template=f"{DEMO}/pca_mean.vtu",
+        shape_model=f"{DEMO}/pca_model.json",
+        table=f"{DEMO}/subjects.tsv",
+        manifests=[f"{DEMO}/demo-{number:03d}/manifest.json" for number in range(1, 13)],
+    log:
+        "logs/demo/demo_cohort.txt",
+    params:
+        directory=DEMO,
+    shell:
+        r"""
+        python {input.script:q} --output {params.directory:q} >{log:q} 2>&1
+        """

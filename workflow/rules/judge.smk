@@ -1,0 +1,103 @@
+# What a model is worth: predictions, errors, and the errors of simple rules beside them.
+#
+# In:  models, subjects, statistics.
+# Out: predictions/{run}/, baselines.json, evaluation/{run}.csv and .json below results/{cohort}.
+
+
+wildcard_constraints:
+    model="|".join(map(re.escape, MODELS)),
+
+
+def held_out():
+    """Stems of the subjects to predict: those not trained on, or all if there are none."""
+    return [stem for stem, row in SUBJECTS.items() if row.split != "train"] or list(SUBJECTS)
+
+
+rule fit_baselines:
+    """Fit what a network has to beat: no motion, the mean motion, a linear rule."""
+    input:
+        script="scripts/fit_baselines.py",
+        library=library_of("fit_baselines.py"),
+        stats=rules.compute_stats.output.stats,
+        template=f"{TEMPLATE}/template.json",
+        subjects=subject_records("train"),
+    output:
+        baselines=f"{RESULTS}/baselines.json",
+        arrays=f"{RESULTS}/baselines.npz",
+    log:
+        f"logs/{config['cohort']}/fit_baselines.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/fit_baselines.tsv"
+    retries: 0
+    params:
+        template=TEMPLATE,
+        train=subject_directories("train"),
+    shell:
+        r"""
+        python {input.script:q} \
+            --template {params.template:q} \
+            --stats {input.stats:q} \
+            --train {params.train:q} \
+            --output {output.baselines:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule evaluate:
+    """Judge a model on every subject, beside the baselines; one job a model."""
+    input:
+        script="scripts/evaluate.py",
+        library=library_of("evaluate.py"),
+        model=lambda wildcards: model_file(wildcards.model),
+        baselines=rules.fit_baselines.output.baselines,
+        subjects=subject_records(),
+    output:
+        csv=f"{RESULTS}/evaluation/{{model}}.csv",
+        json=f"{RESULTS}/evaluation/{{model}}.json",
+    log:
+        f"logs/{config['cohort']}/evaluate/{{model}}.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/evaluate/{{model}}.tsv"
+    retries: 0
+    params:
+        model=subpath(input.model, parent=True),
+        subjects=subject_directories(),
+        region=["--region", config["region"]] if config["region"] else [],
+    shell:
+        r"""
+        python {input.script:q} \
+            --model {params.model:q} \
+            --subjects {params.subjects:q} \
+            --baselines {input.baselines:q} \
+            {params.region:q} \
+            --output {output.csv:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule predict:
+    """Write the predicted meshes of all held-out subjects; one job a model."""
+    input:
+        script="scripts/predict.py",
+        library=library_of("predict.py"),
+        model=lambda wildcards: model_file(wildcards.model),
+        subjects=subject_records(),
+    output:
+        pvd=[f"{RESULTS}/predictions/{{model}}/{stem}/{stem}.pvd" for stem in held_out()],
+    log:
+        f"logs/{config['cohort']}/predict/{{model}}.txt",
+    benchmark:
+        f"benchmarks/{config['cohort']}/predict/{{model}}.tsv"
+    retries: 0
+    params:
+        model=subpath(input.model, parent=True),
+        manifests=[str(SUBJECTS[stem].manifest) for stem in held_out()],
+        directory=f"{RESULTS}/predictions/{{model}}",
+    shell:
+        r"""
+        python {input.script:q} \
+            --model {params.model:q} \
+            --manifest {params.manifests:q} \
+            --output {params.directory:q} \
+            >{log:q} 2>&1
+        """

@@ -1,0 +1,132 @@
+# One generated rule a run, train_{run}, and one a resumed run, resume_{run}_{n}: each declares
+# every file of its model, so that a dry run shows them.
+#
+# In:  template, statistics, subjects; for a resumed run a checkpoint of its parent.
+# Out: models/{run}/, models/{run}_{n}/ below results/{cohort}.
+#
+# Outputs are update(...): Snakemake deletes them neither before a run nor after a failure. The
+# script goes on with a run in progress, and answers "complete" or refuses where a model stands.
+# Inputs are ancient() and no code is tracked: a touched file or a comment retrains nothing, and
+# `evaluate` finds a model that is out of date by content.
+
+
+def use_profile_of_train(name):
+    """Give the rule of one run what the profile sets for `train`; its own name wins."""
+    settings = workflow.resource_settings
+    resources, threads = settings._parsed_overwrite_resources, settings._parsed_overwrite_threads
+    if "train" in resources:
+        own = resources.get(name, {})
+        resources[name] = resources["train"].copy()
+        resources[name].update(own)
+    if "train" in threads:
+        threads.setdefault(name, threads["train"])
+
+
+def model_outputs(model):
+    """Every file of a model."""
+    settings = settings_of(model)
+    names = model_file_names(
+        TAGS[settings["network"]],
+        checkpoint_epochs(
+            settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
+        ),
+        Path(TEMPLATE_MESH).name,
+        has_edges=settings["network"] != "mlp",
+        has_shape_model=HAS_SHAPE_MODEL,
+    )
+    return [f"{RESULTS}/models/{model}/{name}" for name in names]
+
+
+def train_options(model):
+    """The run's settings as options of its script; what is not set is the network's default."""
+    settings = settings_of(model)
+    skipped = {"run", "network", "parent", "base", "number", "start"}
+    return [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in settings.items()
+        if name not in skipped
+    ]
+
+
+def resume_source(model):
+    """The checkpoint that a resumed run starts from."""
+    settings = RESUMES[model]
+    parent = settings_of(settings["parent"])
+    last = settings["start"] == parent["epochs"]
+    name = checkpoint_name(TAGS[settings["network"]], None if last else settings["start"])
+    return f"{RESULTS}/models/{settings['parent']}/{name}"
+
+
+for model in MODELS:
+    resumed = model in RESUMES
+    rule_name = f"resume_{model}" if resumed else f"train_{model}"
+    use_profile_of_train(rule_name)
+
+    rule:
+        name:
+            rule_name
+        input:
+            passed=ancient(rules.gate.output.passed),
+            template=ancient(f"{TEMPLATE}/template.json"),
+            stats=ancient(f"{RESULTS}/stats.json"),
+            subjects=ancient(subject_records("train", "val")),
+            start=ancient(resume_source(model)) if resumed else [],
+        output:
+            update(model_outputs(model)),
+        log:
+            f"logs/{config['cohort']}/{rule_name}.txt",
+        benchmark:
+            f"benchmarks/{config['cohort']}/{rule_name}.tsv"
+        threads: 4
+        params:
+            script=f"scripts/train_{settings_of(model)['network']}.py",
+            directory=f"{RESULTS}/models/{RESUMES[model]['base'] if resumed else model}",
+            template=TEMPLATE,
+            train=subject_directories("train"),
+            val=["--val", *subject_directories("val")] if subject_directories("val") else [],
+            resume=(
+                ["--resume-from", resume_source(model), "--sibling", RESUMES[model]["number"]]
+                if resumed
+                else []
+            ),
+            options=train_options(model),
+            # One job is one training, on all the nodes and GPUs that the profile gives it.
+            nodes=lambda wildcards, resources: shape_of(resources).nodes,
+            gpus=lambda wildcards, resources: shape_of(resources).gpus,
+            minutes=lambda wildcards, resources: time_budget(resources),
+        shell:
+            r"""
+            python scripts/launch.py --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
+                {params.script:q} \
+                --template {params.template:q} \
+                --stats {input.stats:q} \
+                --train {params.train:q} \
+                {params.val:q} \
+                --output {params.directory:q} \
+                {params.resume:q} \
+                {params.options:q} \
+                --time-budget {params.minutes} \
+                >{log:q} 2>&1
+            """
+
+
+def unlisted(wildcards):
+    """Tell how to list a resumed run that somebody asks for."""
+    name = wildcards.model
+    print(
+        f"error: {name} is not listed under `resume:` in the configuration: "
+        f"add `resume: {{{name}: {{epochs: ...}}}}`",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
+rule resume_unlisted:
+    """Answer a resumed run that the configuration does not know with a sentence."""
+    input:
+        unlisted,
+    output:
+        f"{RESULTS}/models/{{model}}/{{file}}",
+    wildcard_constraints:
+        model=rf"(?!(?:{'|'.join(map(re.escape, MODELS))})/)[^/]+_[0-9]+",
+        file="[^/]+",
