@@ -8,32 +8,30 @@ import command_line
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Load the model once, predict subject by subject."""
+    """Load the model once; read all that is asked before anything is written; predict."""
     from tqdm import tqdm
 
+    from meshstage.distributed import choose_device
     from meshstage.inference import load_predictor
-    from meshstage.manifest import read_manifest, read_shape_scores
-    from meshstage.prediction import shape_points, subject_points, write_prediction
+    from meshstage.prediction import (
+        question_of_scores,
+        questions_of_manifests,
+        write_prediction,
+    )
 
-    # Everything that can be wrong with the input is found before anything is written.
-    manifests = [read_manifest(path, targets_required=False) for path in arguments.manifest or ()]
-    scores = [read_shape_scores(manifest.shape_scores_path) for manifest in manifests]
-    predictor = load_predictor(arguments.model, arguments.epoch, arguments.device)
-    if arguments.pca:
-        scores = [read_shape_scores(arguments.pca)]
-        jobs = [(arguments.pca.stem, None, shape_points(predictor, scores[0]))]
-    else:
-        jobs = [(m.stem, m, subject_points(predictor, m)) for m in manifests]
-    for (name, manifest, points), pca in tqdm(
-        zip(jobs, scores, strict=True), total=len(jobs), disable=None
-    ):
-        own = [phase.stage for phase in manifest.phases] if manifest else []
-        stages = arguments.stages or own or predictor.stages_trained
-        for warning in predictor.warnings(pca, stages):
-            logging.warning("%s: %s", name, warning)
-        targets = predictor.predict(pca, stages)
-        path = write_prediction(arguments.output / name, predictor, points, stages, targets, name)
-        logging.info("%s: %d stages", path, len(stages))
+    device = choose_device(arguments.device)
+    predictor = load_predictor(arguments.model, arguments.epoch, device)
+    questions = (
+        questions_of_manifests(predictor, arguments.manifest, arguments.stages)
+        if arguments.manifest
+        else [question_of_scores(predictor, arguments.pca, arguments.stages)]
+    )
+    for question in tqdm(questions, unit="subject", disable=None):
+        for warning in predictor.warnings(question.shape_scores, question.stages):
+            logging.warning("subject %s: %s", question.subject_id, warning)
+        targets = predictor.predict(question.shape_scores, question.stages)
+        animation, meshes = write_prediction(arguments.output, predictor, question, targets)
+        logging.info("%s: %d meshes", animation, len(meshes))
 
 
 def _epoch(text: str) -> int | str:
@@ -64,5 +62,5 @@ if __name__ == "__main__":
         help="stages in [0, 1] (without it: the manifest's own, else the training stages)",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="gets one folder a subject")
-    add("--device", default="cpu", help="cpu, or cuda")
+    add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
     command_line.run(main, parser)

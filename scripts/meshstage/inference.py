@@ -1,33 +1,27 @@
 """Ask a trained model: one of ours, or one that MONAI Physio wrote."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meshstage.cells import cell_fingerprint
 from meshstage.checkpoint import load_checkpoint, load_weights
 from meshstage.errors import InputError, Problem
-from meshstage.files import read_json
-from meshstage.meshes import read_mesh
-from meshstage.model_files import (
-    EDGE_FEATURES,
-    EDGE_INDEX,
-    LIVE,
-    TAGS,
-    checkpoint_name,
-    metadata_name,
-)
+from meshstage.model_directory import Epoch, find_model
+from meshstage.model_files import EDGE_FEATURES, EDGE_INDEX, TAGS
 from meshstage.statistics import Statistics
 
-Epoch = int | Literal["best"] | None
+# Rows (nodes or edges, times samples) that go through a network at once: 200 MB an array of
+# width 512 or 50 MB at 128, and enough to keep any device busy.
+_ROWS_AT_ONCE = 100_000
 
-# Rows (points times samples) that go through a network at once: some 1 GB of activations at
-# width 512, and enough to keep any device busy.
-_ROWS_AT_ONCE = 200_000
+_MLP_OPTIONS = ("layer_size", "num_layers")
+_MGN_OPTIONS = ("processor_size", "hidden_dim", "num_layers")
 
 
 @dataclass(frozen=True)
@@ -47,6 +41,12 @@ class Predictor:
         The template.
     device : torch.device
     network : nn.Module
+    coordinates : (n_points, 3) float32 tensor
+        Of the template, normalised, on the device.
+    graph : TemplateGraph, optional
+        Of a MeshGraphNet.
+    template_folder : Path
+        Where the template, and its shape model if there is one, lie.
     """
 
     directory: Path
@@ -56,8 +56,9 @@ class Predictor:
     mesh: Any
     device: torch.device
     network: nn.Module
-    _coordinates: Tensor
-    _graph: nn.Module | None
+    coordinates: Tensor
+    graph: nn.Module | None
+    template_folder: Path
 
     @property
     def points(self) -> np.ndarray:
@@ -81,8 +82,24 @@ class Predictor:
 
     @property
     def stages_trained(self) -> list[float]:
-        """Stages of the training samples; empty where the model does not tell."""
+        """Stages of the training samples, ascending; empty where the model does not tell."""
         return list(self.metadata.get("training_stages", []))
+
+    def check_scores(self, shape_scores: np.ndarray) -> None:
+        """Refuse scores that this model does not take.
+
+        Raises
+        ------
+        InputError
+            If their number is not the model's, or one is not finite.
+        """
+        scores = np.asarray(shape_scores, np.float64)
+        if scores.shape != (self.n_pca,):
+            raise InputError(
+                f"{scores.size} shape scores, but the model in {self.directory} takes {self.n_pca}"
+            )
+        if not np.isfinite(scores).all():
+            raise InputError("a shape score is not finite; give finite numbers")
 
     def predict(self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray) -> np.ndarray:
         """Predict the targets of one subject at some stages.
@@ -99,36 +116,43 @@ class Predictor:
         Raises
         ------
         InputError
-            If the number of scores is not the model's, or a value is not finite.
+            If the number of scores is not the model's, a score is not finite, or a stage lies
+            outside of 0 to 1.
         """
-        scores = np.asarray(shape_scores, np.float64)
-        wanted = np.asarray(stages, np.float64)
-        if scores.shape != (self.n_pca,):
-            raise InputError(
-                f"{scores.size} shape scores, but the model in {self.directory} takes {self.n_pca}"
-            )
-        if not (np.isfinite(scores).all() and np.isfinite(wanted).all()):
-            raise InputError("a shape score or stage is not finite; give finite numbers")
-        normalised = torch.from_numpy(self.statistics.normalise_scores(scores))
-        samples = torch.cat(
-            [normalised.expand(len(wanted), -1), torch.from_numpy(wanted)[:, None]], dim=1
-        ).to(self.device, torch.float32)
-        at_once = max(1, _ROWS_AT_ONCE // len(self._coordinates))
+        self.check_scores(shape_scores)
+        check_stages(stages)
+        wanted = torch.from_numpy(np.asarray(stages, np.float64))
+        scores = torch.from_numpy(self.statistics.normalise_scores(shape_scores))
+        samples = torch.cat([scores.expand(len(wanted), -1), wanted[:, None]], dim=1)
+        samples = samples.to(self.device, torch.float32)
+        shape = (len(samples), len(self.coordinates), self.n_target)
+        targets = np.empty(shape, np.float32)
         with torch.inference_mode():
-            parts = [self._ask(part).float().cpu() for part in samples.split(at_once)]
-        if not parts:
-            return np.zeros((0, len(self._coordinates), self.n_target), np.float32)
-        return (torch.cat(parts) * self.statistics.target_scale).numpy()
+            for some, points in self._parts(len(samples)):
+                predicted = self._ask(samples[some], points) * self.statistics.target_scale
+                targets[some, points] = predicted.cpu().numpy()
+        return targets
 
-    def _ask(self, samples: Tensor) -> Tensor:
-        """Run (B, n_pca + 1) samples over the template: (B, n_points, n_target)."""
-        if self._graph is not None:
-            return self.network(self._coordinates, self._graph, samples)
-        # Without a graph each vertex stands alone: a large template goes in pieces.
-        pieces = self._coordinates.split(_ROWS_AT_ONCE)
-        return torch.cat([self.network(piece, samples) for piece in pieces], dim=1)
+    def _parts(self, n_samples: int) -> Iterator[tuple[slice, slice]]:
+        """Cut samples and points into parts of bounded memory."""
+        n_rows = n_piece = len(self.coordinates)
+        if self.graph is not None:
+            n_rows = max(n_rows, len(self.graph.edge_features))
+        else:
+            # Without a graph each vertex stands alone: a large template goes in pieces.
+            n_piece = min(n_piece, _ROWS_AT_ONCE)
+        at_once = max(1, _ROWS_AT_ONCE // n_rows)
+        for first in range(0, n_samples, at_once):
+            for point in range(0, len(self.coordinates), n_piece):
+                yield slice(first, first + at_once), slice(point, point + n_piece)
 
-    def warnings(self, shape_scores: np.ndarray, stages: np.ndarray) -> list[str]:
+    def _ask(self, samples: Tensor, points: slice) -> Tensor:
+        """Run (B, n_pca + 1) samples over some points: (B, n_points, n_target)."""
+        if self.graph is not None:
+            return self.network(self.coordinates, self.graph, samples)
+        return self.network(self.coordinates[points], samples)
+
+    def warnings(self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray) -> list[str]:
         """Say which scores and stages lie outside of what the model was trained on, how far."""
         found = []
         low, high = (self.metadata.get(f"training_scores_{end}") for end in ("min", "max"))
@@ -150,6 +174,20 @@ class Predictor:
         return found
 
 
+def check_stages(stages: Sequence[float] | np.ndarray) -> None:
+    """Refuse a stage that is none.
+
+    Raises
+    ------
+    InputError
+        If one is not within 0 and 1.
+    """
+    wanted = np.asarray(stages, np.float64)
+    outside = wanted[~((wanted >= 0) & (wanted <= 1))]
+    if outside.size:
+        raise InputError(f"stage {outside[0]:g} is not within 0 and 1; give stages in [0, 1]")
+
+
 def load_predictor(
     model_directory: Path, epoch: Epoch = None, device: str | torch.device = "cpu"
 ) -> Predictor:
@@ -169,14 +207,36 @@ def load_predictor(
     InputError
         If there is no such model, or its files do not fit together.
     """
-    directory = Path(model_directory)
-    tag, where = _find(directory)
-    metadata_path = where / metadata_name(tag)
-    metadata = read_json(metadata_path) if metadata_path.exists() else {}
-    path = _checkpoint_path(where, tag, epoch, metadata)
+    model = find_model(Path(model_directory))
+    path = model.checkpoint(epoch)
     payload = load_checkpoint(path)
-    values = metadata | {k: v for k, v in payload.items() if k != "model_state_dict"}
+    weights = payload.pop("model_state_dict")
+    values = model.metadata | payload
+    statistics = _statistics(values, path)
+    mesh, folder = model.template()
+    _refuse_other_template(values, mesh, folder)
+    network = _network(model.tag, values, statistics, path)
+    load_weights(network, weights, path)
+    graph = None if model.tag == TAGS["mlp"] else _graph(folder, mesh.n_points)
+    chosen = torch.device(device)
+    coordinates = torch.from_numpy(statistics.normalise_coordinates(mesh.points))
+    return Predictor(
+        directory=model.directory,
+        checkpoint=path,
+        metadata=model.metadata,
+        statistics=statistics,
+        mesh=mesh,
+        device=chosen,
+        network=network.to(chosen).eval(),
+        coordinates=coordinates.to(chosen, torch.float32),
+        graph=graph.to(chosen) if graph is not None else None,
+        template_folder=folder,
+    )
+
+
+def _statistics(values: dict[str, Any], path: Path) -> Statistics:
     try:
+        # MONAI Physio keeps the name in the final checkpoint and in the metadata only.
         statistics = Statistics.from_dict({"target_array": "target", **values})
     except KeyError as error:
         raise InputError(
@@ -186,104 +246,66 @@ def load_predictor(
                 str(path),
             )
         ) from None
-    chosen = torch.device(device)
-    mesh, template_directory = _template(directory, where)
-    network, graph = _network(tag, values, statistics, template_directory, mesh.n_points)
-    load_weights(network, payload["model_state_dict"], path)
-    coordinates = torch.from_numpy(statistics.normalise_coordinates(mesh.points))
-    return Predictor(
-        directory,
-        path,
-        metadata,
-        statistics,
-        mesh,
-        chosen,
-        network.to(chosen).eval(),
-        coordinates.to(chosen, torch.float32),
-        graph.to(chosen) if graph is not None else None,
-    )
+    except (TypeError, ValueError) as error:
+        raise InputError(
+            Problem(f"its statistics are no numbers ({error})", "", str(path))
+        ) from None
+    lengths = {name: len(getattr(statistics, name)) for name in _LENGTHS}
+    if lengths != {name: length or statistics.n_pca for name, length in _LENGTHS.items()}:
+        raise InputError(Problem(f"its statistics do not fit each other: {lengths}", "", str(path)))
+    return statistics
 
 
-def _find(directory: Path) -> tuple[str, Path]:
-    """Find which network a directory holds, and whether it still trains."""
-    for where in (directory, directory / LIVE):
-        for tag in TAGS.values():
-            if any(where.glob(checkpoint_name(tag).replace(".pt", "*.pt"))):
-                return tag, where
-    raise InputError(
-        Problem(
-            "no model is here, finished or with a kept epoch",
-            f"give a model directory, which holds {checkpoint_name('mgn')} or its like",
-            str(directory),
-        )
-    )
+_LENGTHS = {"coordinate_mean": 3, "coordinate_scale": 3, "pca_mean": None, "pca_scale": None}
 
 
-def _checkpoint_path(where: Path, tag: str, epoch: Epoch, metadata: dict[str, Any]) -> Path:
-    kept = sorted(where.glob(checkpoint_name(tag).replace(".pt", "_epoch_*.pt")))
-    if epoch is None:
-        final = where / checkpoint_name(tag)
-        return final if final.exists() else kept[-1]
-    if epoch == "best":
-        best = metadata.get("best_epoch") if metadata else _best_so_far(kept)
-        if best is None:
-            raise InputError(
-                Problem(
-                    "there is no best epoch: nothing was validated",
-                    "name an epoch, or train with validation subjects",
-                    str(where),
-                )
+def _refuse_other_template(values: dict[str, Any], mesh: Any, folder: Path) -> None:
+    """Compare the template with what the model says of it, as far as its writer says anything."""
+    n_points = values.get("n_mesh_points", mesh.n_points)
+    fingerprint = values.get("template_fingerprint")
+    if n_points != mesh.n_points or (fingerprint and fingerprint != cell_fingerprint(mesh)):
+        raise InputError(
+            Problem(
+                "the template here is not the one that the model was trained on",
+                "copy that template back",
+                str(folder),
             )
-        epoch = int(best)
-    path = where / checkpoint_name(tag, epoch)
-    if path not in kept:
-        numbers = ", ".join(str(int(p.stem.rpartition("_")[2])) for p in kept) or "none"
-        raise InputError(Problem(f"epoch {epoch} was not kept", f"kept are: {numbers}", str(path)))
-    return path
+        )
 
 
-def _best_so_far(kept: list[Path]) -> int | None:
-    """Find the best epoch of a run in progress, from the log in its newest kept model."""
-    log = load_checkpoint(kept[-1]).get("training_state", {}).get("rmse_log", []) if kept else []
-    judged = [entry for entry in log if entry["val_rmse"] is not None]
-    return min(judged, key=lambda entry: entry["val_rmse"])["epoch"] if judged else None
-
-
-def _template(directory: Path, where: Path) -> tuple[Any, Path]:
-    """Read the template of a model; a run in progress has it two folders up."""
-    in_progress = directory.parent.parent / "template"
-    for folder in (where, in_progress):
-        for suffix in (".vtp", ".vtu"):  # MONAI Physio's order
-            path = folder / f"pca_mean_template{suffix}"
-            if path.exists():
-                return read_mesh(path), folder
-    raise InputError(
-        Problem("the model has no template", "copy pca_mean_template.vtp or .vtu there", str(where))
-    )
-
-
-def _network(
-    tag: str, values: dict[str, Any], statistics: Statistics, directory: Path, n_points: int
-) -> tuple[nn.Module, nn.Module | None]:
-    """Make the network that a checkpoint describes, and its graph if it has one."""
+def _network(tag: str, values: dict[str, Any], statistics: Statistics, path: Path) -> nn.Module:
+    """Make the network that a checkpoint describes."""
     # Late: PhysicsNeMo takes seconds, and wrong paths should be told before.
-    from meshstage.networks import TemplateGraph, build_fully_connected, build_mesh_graph_net
+    from meshstage.networks import build_fully_connected, build_mesh_graph_net
 
     size = (statistics.n_features, statistics.n_target)
-    options = _MLP_OPTIONS if tag == TAGS["mlp"] else _MGN_OPTIONS
+    is_mlp = tag == TAGS["mlp"]
     try:
-        chosen = {name: int(values[name]) for name in options}
+        options = {name: int(values[name]) for name in (_MLP_OPTIONS if is_mlp else _MGN_OPTIONS)}
     except KeyError as error:
         raise InputError(
-            Problem(f"the model does not tell its {error}", "keep its metadata", str(directory))
+            Problem(f"the model does not tell its {error}", "keep its metadata", str(path))
         ) from None
-    if tag == TAGS["mlp"]:
-        return build_fully_connected(*size, **chosen), None
-    index, features = (
-        torch.load(directory / name, weights_only=True) for name in (EDGE_INDEX, EDGE_FEATURES)
+    return (
+        build_fully_connected(*size, **options)
+        if is_mlp
+        else build_mesh_graph_net(*size, **options)
     )
-    return build_mesh_graph_net(*size, **chosen), TemplateGraph(index, features, n_points)
 
 
-_MLP_OPTIONS = ("layer_size", "num_layers")
-_MGN_OPTIONS = ("processor_size", "hidden_dim", "num_layers")
+def _graph(folder: Path, n_points: int) -> nn.Module:
+    """Load the graph that a MeshGraphNet was trained on."""
+    from meshstage.networks import TemplateGraph
+
+    tensors = []
+    for path in (folder / EDGE_INDEX, folder / EDGE_FEATURES):
+        try:
+            tensors.append(torch.load(path, weights_only=True))
+        except Exception as error:  # missing, truncated, or holding more than a tensor
+            reason = (str(error) or repr(error)).splitlines()[0][:120]
+            what = f"the graph of the model cannot be read ({reason})"
+            raise InputError(Problem(what, "copy it from the model directory", str(path))) from None
+    try:
+        return TemplateGraph(*tensors, n_points)
+    except ValueError as error:
+        raise InputError(Problem(f"the graph does not fit: {error}", "", str(folder))) from None
