@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -15,6 +15,9 @@ from meshstage.errors import InputError, Problem
 from meshstage.model_directory import Epoch, find_model
 from meshstage.model_files import EDGE_FEATURES, EDGE_INDEX, TAGS
 from meshstage.statistics import Statistics
+
+if TYPE_CHECKING:
+    from meshstage.networks import TemplateGraph
 
 # Rows (nodes or edges, times samples) that go through a network at once: 200 MB an array of
 # width 512 or 50 MB at 128, and enough to keep any device busy.
@@ -57,7 +60,7 @@ class Predictor:
     device: torch.device
     network: nn.Module
     coordinates: Tensor
-    graph: nn.Module | None
+    graph: "TemplateGraph | None"
     template_folder: Path
 
     @property
@@ -155,13 +158,14 @@ class Predictor:
     def warnings(self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray) -> list[str]:
         """Say which scores and stages lie outside of what the model was trained on, how far."""
         found = []
-        low, high = (self.metadata.get(f"training_scores_{end}") for end in ("min", "max"))
-        for mode, score in enumerate(shape_scores if low and high else ()):
-            outside = max(low[mode] - score, score - high[mode])
+        lows, highs = (self.metadata.get(f"training_scores_{end}", []) for end in ("min", "max"))
+        # Where the model does not tell its ranges, no score is outside.
+        for mode, (score, low, high) in enumerate(zip(shape_scores, lows, highs, strict=False), 1):
+            outside = max(low - score, score - high)
             if outside > 0:
                 found.append(
-                    f"shape score {mode + 1} is {score:.4g}, {outside:.2g} standard deviations "
-                    f"outside of the training range [{low[mode]:.4g}, {high[mode]:.4g}]"
+                    f"shape score {mode} is {score:.4g}, {outside:.2g} standard deviations "
+                    f"outside of the training range [{low:.4g}, {high:.4g}]"
                 )
         trained = self.stages_trained
         for stage in stages if trained else ():
@@ -293,7 +297,7 @@ def _network(tag: str, values: dict[str, Any], statistics: Statistics, path: Pat
     )
 
 
-def _graph(folder: Path, n_points: int) -> nn.Module:
+def _graph(folder: Path, n_points: int) -> "TemplateGraph":
     """Load the graph that a MeshGraphNet was trained on."""
     from meshstage.networks import TemplateGraph
 
@@ -306,6 +310,6 @@ def _graph(folder: Path, n_points: int) -> nn.Module:
             what = f"the graph of the model cannot be read ({reason})"
             raise InputError(Problem(what, "copy it from the model directory", str(path))) from None
     try:
-        return TemplateGraph(*tensors, n_points)
+        return TemplateGraph(tensors[0], tensors[1], n_points)
     except ValueError as error:
         raise InputError(Problem(f"the graph does not fit: {error}", "", str(folder))) from None
