@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pyvista as pv
@@ -61,28 +62,25 @@ class Cells:
 
 def canonical_cells(mesh: pv.DataSet) -> Cells:
     """Give the cells of a mesh in the canonical form."""
-    none = np.zeros(0, dtype=np.int64)
-    faces = (np.zeros(1, dtype=np.int64), none)
+    faces = cell_arrays(None)
     if isinstance(mesh, pv.PolyData):
-        kinds = [
+        groups = [
             (POLY_VERTEX, mesh.GetVerts()),
             (POLY_LINE, mesh.GetLines()),
             (POLYGON, mesh.GetPolys()),
             (STRIP, mesh.GetStrips()),
         ]
-        arrays = [(kind, *_offsets_and_connectivity(cells)) for kind, cells in kinds]
-        sizes = np.concatenate([np.diff(offsets) for _, offsets, _ in arrays])
+        parts = [(kind, *cell_arrays(cells)) for kind, cells in groups if cells.GetNumberOfCells()]
         types = np.repeat(
-            np.array([kind for kind, _, _ in arrays], dtype=np.uint8),
-            [len(offsets) - 1 for _, offsets, _ in arrays],
+            np.array([kind for kind, _, _ in parts], dtype=np.uint8),
+            [len(offsets) - 1 for _, offsets, _ in parts],
         )
-        offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
-        connectivity = np.concatenate([connectivity for _, _, connectivity in arrays])
+        offsets, connectivity = _joined([(offsets, points) for _, offsets, points in parts])
     else:
         types = np.array(mesh.celltypes, dtype=np.uint8)
-        offsets, connectivity = _offsets_and_connectivity(mesh.GetCells())
+        offsets, connectivity = cell_arrays(mesh.GetCells())
         if (types == POLYHEDRON).any():
-            faces = _offsets_and_connectivity(mesh.GetPolyhedronFaces())
+            faces = cell_arrays(mesh.GetPolyhedronFaces())
     sizes = np.diff(offsets)
     for general, size, special in (
         (POLY_VERTEX, 1, VERTEX),
@@ -95,12 +93,23 @@ def canonical_cells(mesh: pv.DataSet) -> Cells:
     return Cells(types, offsets, connectivity, *faces)
 
 
-def _offsets_and_connectivity(cells: object) -> tuple[np.ndarray, np.ndarray]:
-    if cells is None or cells.GetNumberOfCells() == 0:  # type: ignore[attr-defined]
+def cell_arrays(cells: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Give offsets and connectivity of a ``vtkCellArray``, int64; views where they are that."""
+    if cells is None or cells.GetNumberOfCells() == 0:
         return np.zeros(1, dtype=np.int64), np.zeros(0, dtype=np.int64)
+    arrays = (cells.GetOffsetsArray(), cells.GetConnectivityArray())
+    offsets, connectivity = (np.asarray(pv.convert_array(array)) for array in arrays)
+    return offsets.astype(np.int64, copy=False), connectivity.astype(np.int64, copy=False)
+
+
+def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
+    if len(parts) == 1:
+        return parts[0]
+    sizes = [np.diff(offsets) for offsets, _ in parts]
+    none = np.zeros(0, dtype=np.int64)
     return (
-        np.array(pv.convert_array(cells.GetOffsetsArray()), dtype=np.int64),  # type: ignore[attr-defined]
-        np.array(pv.convert_array(cells.GetConnectivityArray()), dtype=np.int64),  # type: ignore[attr-defined]
+        np.concatenate([[0], np.cumsum(np.concatenate([none, *sizes]))]).astype(np.int64),
+        np.concatenate([none, *(connectivity for _, connectivity in parts)]),
     )
 
 
@@ -217,8 +226,8 @@ def local_edges(cell_type: int) -> np.ndarray:
     return np.array(pairs, dtype=np.int64)
 
 
-def _points_of(cell: object) -> list[int]:
-    ids = cell.GetPointIds()  # type: ignore[attr-defined]
+def _points_of(cell: Any) -> list[int]:
+    ids = cell.GetPointIds()
     return [ids.GetId(k) for k in range(ids.GetNumberOfIds())]
 
 
@@ -228,14 +237,14 @@ def _chain(line: list[int]) -> list[tuple[int, int]]:
     return list(pairwise(ordered))
 
 
-def _middle_pairs(cell: object, sides: list[list[int]]) -> list[tuple[int, int]]:
+def _middle_pairs(cell: Any, sides: list[list[int]]) -> list[tuple[int, int]]:
     """Join a face's middle node to its sides' nodes, a volume's to its faces' middle nodes."""
     on_sides = {point for side in sides for point in side}
     side_nodes = {point for side in sides for point in side[2:]}
-    if cell.GetCellDimension() == 2:  # type: ignore[attr-defined]
+    if cell.GetCellDimension() == 2:
         faces = [_points_of(cell)]
     else:
-        faces = [_points_of(cell.GetFace(k)) for k in range(cell.GetNumberOfFaces())]  # type: ignore[attr-defined]
+        faces = [_points_of(cell.GetFace(k)) for k in range(cell.GetNumberOfFaces())]
     pairs, face_nodes = [], set()
     for face in faces:
         for middle in set(face) - on_sides:
@@ -276,9 +285,9 @@ def describe_difference(cells: Cells, template: Cells, n_points: int) -> str:
     if cells.n_cells != template.n_cells:
         return f"has {cells.n_cells} cells, the template has {template.n_cells}"
     if _sorted_cells(cells) == _sorted_cells(template):
-        return "has the template's cells in another order"
+        return "has the template's cells, but the order of the cells differs"
     if np.array_equal(_signature(cells, n_points), _signature(template, n_points)):
-        return "has the template's surface with points or cells in another order"
+        return "is the template's mesh renumbered: the order of points or cells differs"
     first = _first(cells, template)
     return f"has other cells than the template (connectivity differs, first at {first})"
 

@@ -1,6 +1,7 @@
 """Manifests and shape scores: what people write about one subject."""
 
 import difflib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -265,24 +266,26 @@ def _model_problems(error: ValidationError, skip_missing: set[str]) -> Iterable[
         if item["type"] == "missing" and len(place) == 1 and place[0] in skip_missing:
             continue
         name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place)[1:]
+        what, todo = _explain(item)
         phase = str(place[1]) if place[0] == "phases" and len(place) > 1 else None
-        yield Problem(what=f"{name} {_explain(item)}", todo="mend the manifest", phase=phase)
+        yield Problem(what=f"{name} {what}", todo=todo, phase=phase)
 
 
-def _explain(item: Any) -> str:
-    """Say in words of JSON what pydantic found."""
+def _explain(item: Any) -> tuple[str, str]:
+    """Say in words of JSON what pydantic found, and what would be right."""
     kind, value = item["type"], item["input"]
-    shown = shorten(repr(value)) if not isinstance(value, dict | list) else _json_type(value)
+    shown = _json_type(value)
+    if isinstance(value, str | int | float):
+        shown += f" ({shorten(json.dumps(value, ensure_ascii=False))})"
     if kind == "missing":
-        return "is missing"
+        return "is missing", "add it"
     if kind == "value_error":
-        return f"{item['ctx']['error']} (it is {shown})"
+        return f"{item['ctx']['error']}: it is {shown}", "write another"
     if kind in ("greater_than_equal", "less_than_equal"):
-        return f"is {shown}, outside 0 to 1"
+        return f"is {value}, outside 0 to 1", "write a number from 0 to 1"
     wanted = {"float_type": "a number", "string_type": "a string", "model_type": "an object"}
-    if kind in wanted:
-        return f"is {_json_type(value)} ({shown}), not {wanted[kind]}"
-    return f"is {shown}: {item['msg']}"
+    right = wanted.get(kind, "what a manifest holds")
+    return f"is {shown}, not {right}", f"write {right}"
 
 
 def _json_type(value: Any) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyvista as pv
 
-from meshstage.cells import cell_fingerprint, mesh_edges
+from meshstage.cells import cell_arrays, cell_fingerprint, mesh_edges
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic, file_problem, shorten
 from meshstage.mesh_files import check_signature
@@ -115,6 +115,8 @@ def _read_with_vtk(path: Path, suffix: str) -> tuple[Any, list[str]]:
 def _messages(printed: str) -> list[str]:
     """Cut what VTK prints into its errors and warnings, without places in its source."""
     parts = re.split(r"(?:ERROR|Warning|Generic Warning): In \S+, line \d+\n", printed)
+    # Ranges that VTK keeps beside an array with infinite values ("inf") it cannot read back.
+    parts = [part for part in parts if "InformationKey" not in part]
     return [
         " ".join(re.sub(r"^\w+ \(0x\w+\): ", "", part).split()) for part in parts if part.strip()
     ]
@@ -126,10 +128,11 @@ def _check_connectivity(mesh: Any, path: Path) -> None:
     else:
         groups = [mesh.GetCells()]
     for cells in groups:
-        if cells.GetNumberOfConnectivityIds():
-            low, high = cells.GetConnectivityArray().GetValueRange()
+        _, connectivity = cell_arrays(cells)
+        if len(connectivity):
+            low, high = int(connectivity.min()), int(connectivity.max())
             if low < 0 or high >= mesh.n_points:
-                worst = int(low if low < 0 else high)
+                worst = low if low < 0 else high
                 what = f"is damaged: a cell names point {worst} of {mesh.n_points} (invalid)"
                 raise _refuse(path, what, "write the file again")
 
