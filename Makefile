@@ -1,22 +1,43 @@
-# What the README's commands call. `make setup` needs Python 3.11 or newer and pip, nothing else.
+# What the README's commands call. `make setup` needs Python 3.11 and pip, nothing else.
 VENV := .venv
 BIN := $(VENV)/bin
+# Jobs call `python` and `snakemake` by name: the environment's come first.
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 
-.PHONY: setup demo test lint unlock
+.PHONY: setup demo report test lint storm slurm-test bench unlock
 
-# The stamp makes a second call cheap, and a changed lock file install again.
+# The stamp makes a second call cheap; a changed lock file installs again.
 setup: $(VENV)/installed
 $(VENV)/installed: envs/requirements.lock
 	python3 -m venv $(VENV)
 	$(BIN)/pip install --quiet --requirement envs/requirements.lock
 	touch $@
 
+demo: setup
+	snakemake --profile profiles/local
+	python scripts/show_runs.py results/demo/evaluation/*.json
+
+report: setup
+	snakemake --profile profiles/local --report report.zip
+
 lint: setup
-	$(BIN)/ruff check .
-	$(BIN)/ruff format --check .
-	$(BIN)/snakefmt --check Snakefile workflow
-	$(BIN)/mypy
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/snakemake --lint
+	ruff check .
+	ruff format --check .
+	snakefmt --check Snakefile workflow
+	mypy
+	snakemake --lint
 
 test: setup
-	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/pytest
+	pytest
+
+storm: setup
+	python tests/benchmarks/kill_storm.py
+
+slurm-test: setup
+	tests/slurm/run
+
+bench: setup
+	python tests/benchmarks/run_all.py
+
+unlock: setup
+	snakemake --unlock

@@ -1,6 +1,7 @@
 """The workflow's settings: config.yaml and runs.tsv, checked against their schemas."""
 
 import csv
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -173,9 +174,20 @@ def _parse(cell: str, schema: Mapping[str, Any]) -> str | int | float:
         return cell
 
 
+def _is_finite_number(checker: jsonschema.TypeChecker, value: object) -> bool:
+    """Take NaN and infinity for no numbers: they would pass any bound."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and math.isfinite(value)
+
+
+_Validator = jsonschema.validators.extend(
+    jsonschema.Draft202012Validator,
+    type_checker=jsonschema.Draft202012Validator.TYPE_CHECKER.redefine("number", _is_finite_number),
+)
+
+
 def _checked(values: dict[str, Any], schema: dict[str, Any], name: str) -> dict[str, Any]:
-    validator = jsonschema.Draft202012Validator(schema)
-    problems = [_problem(error, schema, name) for error in validator.iter_errors(values)]
+    problems = [_problem(error, schema, name) for error in _Validator(schema).iter_errors(values)]
     if problems:
         raise InputError(*problems)
     defaults = {k: v["default"] for k, v in schema["properties"].items() if "default" in v}

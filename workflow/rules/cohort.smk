@@ -51,9 +51,9 @@ rule ingest_subject:
         f"logs/{config['cohort']}/ingest_subject/{{subject}}.txt",
     benchmark:
         f"benchmarks/{config['cohort']}/ingest_subject/{{subject}}.tsv"
+    retries: 0
     group:
         "ingest"
-    retries: 0
     params:
         manifest=lambda wildcards: str(SUBJECTS[wildcards.subject].manifest),
         template=TEMPLATE,

@@ -10,11 +10,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from meshstage.configuration import NETWORK_OPTIONS, check_config, read_runs, resumed_runs
+from meshstage.configuration import (
+    NETWORK_OPTIONS,
+    check_config,
+    read_runs,
+    resumed_runs,
+)
 from meshstage.errors import InputError
 from meshstage.launching import shape_of, time_budget
-from meshstage.manifest import input_files, read_subjects_table, subject_stems, template_name
-from meshstage.model_files import TAGS, checkpoint_epochs, checkpoint_name, model_file_names
+from meshstage.manifest import (
+    input_files,
+    read_subjects_table,
+    subject_stems,
+    template_name,
+)
+from meshstage.model_files import (
+    TAGS,
+    checkpoint_epochs,
+    checkpoint_name,
+    model_file_names,
+)
 from meshstage.sources import source_files
 
 SCHEMAS = Path(workflow.basedir) / "workflow" / "schemas"
@@ -32,7 +47,9 @@ def or_exit(read):
 
 
 config = or_exit(
-    lambda: check_config(config, SCHEMAS / "config.schema.yaml", "config/config.yaml or --config")
+    lambda: check_config(
+        config, SCHEMAS / "config.schema.yaml", "config/config.yaml or --config"
+    )
 )
 RESULTS = f"results/{config['cohort']}"
 TEMPLATE = f"{RESULTS}/template"
@@ -49,7 +66,11 @@ def is_demo(path):
 
 def relative(path):
     """A path as rules name files: without `..` where it lies below this folder."""
-    return os.path.relpath(path) if os.path.abspath(path).startswith(os.getcwd() + os.sep) else path
+    return (
+        os.path.relpath(path)
+        if os.path.abspath(path).startswith(os.getcwd() + os.sep)
+        else path
+    )
 
 
 def read_subjects():
@@ -119,4 +140,7 @@ def model_file(model, name=checkpoint_name):
 def library_of(script):
     """The modules that a script imports, directly or not: an edit reruns what it changes."""
     root = Path(workflow.basedir)
-    return [str(path.relative_to(root)) for path in source_files(root / "scripts" / script)[1:]]
+    return [
+        str(path.relative_to(root))
+        for path in source_files(root / "scripts" / script)[1:]
+    ]

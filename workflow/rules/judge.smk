@@ -10,7 +10,9 @@ wildcard_constraints:
 
 def held_out():
     """Stems of the subjects to predict: those not trained on, or all if there are none."""
-    return [stem for stem, row in SUBJECTS.items() if row.split != "train"] or list(SUBJECTS)
+    return [stem for stem, row in SUBJECTS.items() if row.split != "train"] or list(
+        SUBJECTS
+    )
 
 
 rule fit_baselines:
@@ -83,7 +85,9 @@ rule predict:
         model=lambda wildcards: model_file(wildcards.model),
         subjects=subject_records(),
     output:
-        pvd=[f"{RESULTS}/predictions/{{model}}/{stem}/{stem}.pvd" for stem in held_out()],
+        pvd=[
+            f"{RESULTS}/predictions/{{model}}/{stem}/{stem}.pvd" for stem in held_out()
+        ],
     log:
         f"logs/{config['cohort']}/predict/{{model}}.txt",
     benchmark:

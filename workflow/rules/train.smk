@@ -13,7 +13,10 @@
 def use_profile_of_train(name):
     """Give the rule of one run what the profile sets for `train`; its own name wins."""
     settings = workflow.resource_settings
-    resources, threads = settings._parsed_overwrite_resources, settings._parsed_overwrite_threads
+    resources, threads = (
+        settings._parsed_overwrite_resources,
+        settings._parsed_overwrite_threads,
+    )
     if "train" in resources:
         own = resources.get(name, {})
         resources[name] = resources["train"].copy()
@@ -53,7 +56,9 @@ def resume_source(model):
     settings = RESUMES[model]
     parent = settings_of(settings["parent"])
     last = settings["start"] == parent["epochs"]
-    name = checkpoint_name(TAGS[settings["network"]], None if last else settings["start"])
+    name = checkpoint_name(
+        TAGS[settings["network"]], None if last else settings["start"]
+    )
     return f"{RESULTS}/models/{settings['parent']}/{name}"
 
 
@@ -83,9 +88,18 @@ for model in MODELS:
             directory=f"{RESULTS}/models/{RESUMES[model]['base'] if resumed else model}",
             template=TEMPLATE,
             train=subject_directories("train"),
-            val=["--val", *subject_directories("val")] if subject_directories("val") else [],
+            val=(
+                ["--val", *subject_directories("val")]
+                if subject_directories("val")
+                else []
+            ),
             resume=(
-                ["--resume-from", resume_source(model), "--sibling", RESUMES[model]["number"]]
+                [
+                    "--resume-from",
+                    resume_source(model),
+                    "--sibling",
+                    RESUMES[model]["number"],
+                ]
                 if resumed
                 else []
             ),
