@@ -1,6 +1,7 @@
 """What the three training scripts share: their options, and the call of the library."""
 
 import argparse
+import logging
 import os
 import time
 import traceback
@@ -93,7 +94,11 @@ def _train(
     own_setters: tuple[str, ...],
 ) -> None:
     """Give each option that is set to the trainer, and train."""
+    from meshstage.training.leaving import note_signals
+
+    note_signals()  # before imports that take seconds: a signal then is answered at the first step
     from meshstage.distributed import distributed_context
+    from meshstage.training.settings import positive_number
 
     trainer = make_trainer()
     given = {name: value for name, value in vars(arguments).items() if value is not None}
@@ -104,8 +109,10 @@ def _train(
         if name in given:
             setattr(trainer, name, given[name])
     if arguments.time_budget:
-        trainer.deadline = STARTED + 60 * arguments.time_budget
+        trainer.deadline = STARTED + 60 * positive_number("time_budget", arguments.time_budget)
     with distributed_context(arguments.device) as context:
+        if not context.is_main:
+            logging.getLogger("meshstage").setLevel(logging.ERROR)  # rank 0 says it for all
         _train_on(context, trainer, arguments)
 
 
@@ -117,7 +124,7 @@ def _train_on(
 
     from meshstage.cohort import load_subjects
     from meshstage.dataset import PhaseSampleDataset
-    from meshstage.errors import InputError
+    from meshstage.errors import ContinueLater, InputError
     from meshstage.statistics import read_statistics
     from meshstage.template import load_template
     from meshstage.training.siblings import output_directory
@@ -125,9 +132,11 @@ def _train_on(
     output = context.decide(
         lambda: output_directory(arguments.output, arguments.resume_from, arguments.sibling)
     )
-    template = load_template(arguments.template)
-    val = load_subjects(arguments.val)
+    report = output / f"traceback_rank_{context.rank}.txt"
     try:
+        report.unlink(missing_ok=True)
+        template = load_template(arguments.template)
+        val = load_subjects(arguments.val)
         trainer.train(
             PhaseSampleDataset(load_subjects(arguments.train)),
             PhaseSampleDataset(val) if val else None,
@@ -139,14 +148,14 @@ def _train_on(
             template.points,
             resume_from=arguments.resume_from,
         )
+    except (InputError, ContinueLater):
+        raise
     except torch.OutOfMemoryError as error:
         raise InputError(
             f"out of GPU memory with batch size {trainer.batch_size}: lower --batch-size, or with "
             "a MeshGraphNet raise --num-processor-checkpoint-segments"
         ) from error
-    except Exception as error:
-        if not isinstance(error, InputError):
-            report = output / f"traceback_rank_{context.rank}.txt"
-            report.parent.mkdir(parents=True, exist_ok=True)
-            report.write_text(traceback.format_exc(), encoding="utf-8")
+    except Exception:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        report.write_text(traceback.format_exc(), encoding="utf-8")
         raise

@@ -9,7 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from meshstage.errors import InputError, Problem
-from meshstage.files import atomic
+from meshstage.files import atomic, read_json
+from meshstage.model_files import metadata_name
 
 _PREFIXES = ("_orig_mod.", "module.")  # torch.compile and DistributedDataParallel add them
 
@@ -27,15 +28,15 @@ def save_checkpoint(path: Path, payload: dict[str, Any]) -> None:
         raise InputError(
             Problem(
                 f"weights are not finite ({', '.join(bad[:3])}), so they are not saved",
-                todo="lower the learning rate and run again: it goes on from the last good state",
+                todo="start a run with a lower learning rate; the last good state is not replaced",
                 file=str(path),
             )
         )
     try:
         with atomic(path) as temporary:
             torch.save(payload, temporary)
-    except (OSError, RuntimeError) as error:
-        # torch reports a full disk as a RuntimeError of its zip writer.
+    except RuntimeError as error:
+        # What torch's zip writer makes of a full disk.
         raise InputError(
             Problem(
                 f"the checkpoint cannot be written ({str(error).splitlines()[0]})",
@@ -47,6 +48,8 @@ def save_checkpoint(path: Path, payload: dict[str, Any]) -> None:
 
 def load_checkpoint(path: Path) -> dict[str, Any]:
     """Read a checkpoint of ours, of MONAI Physio, or a bare state dict.
+
+    What a bare state dict does not tell is taken from the metadata beside it, if there is any.
 
     Returns
     -------
@@ -85,22 +88,30 @@ def load_checkpoint(path: Path) -> dict[str, Any]:
             f"({str(error).splitlines()[0][:120]})",
             "take checkpoints from people you trust, saved as a state dict",
         ) from None
-    except (RuntimeError, EOFError, ValueError, KeyError) as error:
-        if isinstance(error, InputError):
-            raise
+    except InputError:
+        raise
+    except Exception as error:  # zlib's, zipfile's, torch's: whatever damage makes of a file
+        reason = (str(error) or repr(error)).splitlines()[0][:120]
         raise problem(
-            f"the file is not a readable PyTorch checkpoint ({str(error).splitlines()[0][:120]})",
+            f"the file is not a readable PyTorch checkpoint ({reason})",
             "use another one of the run",
         ) from None
     if not isinstance(payload, dict):
         raise problem("the file holds no state dict", "give a checkpoint of a stage model")
     if "model_state_dict" not in payload:
-        payload = {"model_state_dict": payload}
+        payload = {**_description_beside(path), "model_state_dict": payload}
     state = payload["model_state_dict"]
     if not (isinstance(state, dict) and state and all(map(torch.is_tensor, state.values()))):
         raise problem("the file holds no state dict", "give a checkpoint of a stage model")
     payload["model_state_dict"] = {_plain(key): value for key, value in state.items()}
     return payload
+
+
+def _description_beside(path: Path) -> dict[str, Any]:
+    """Read the metadata beside a bare state dict: statistics and sizes that go with it."""
+    metadata = path.with_name(metadata_name(path.name.partition("_stage_model")[0]))
+    found = read_json(metadata) if metadata.exists() else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _plain(key: str) -> str:
@@ -152,7 +163,8 @@ def refuse_differences(
         Problem(
             f"the checkpoint does not fit this training in {len(rows)} "
             f"{'place' if len(rows) == 1 else 'places'}",
-            todo=f"resume with that model's settings and data, or start a new run:\n{table}{more}",
+            todo="resume with that model's settings and data, or start a new run",
             file=str(path),
-        )
+        ),
+        table=table + more,
     )

@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal
+from functools import partial
+from typing import Any, Literal
 
 Severity = Literal["error", "warning"]
 
@@ -67,16 +68,24 @@ class InputError(ValueError):
     *problems : Problem or str
         At least one. Reading functions collect all that they find in one input, so that a
         caller that lists problems sees each of them.
+    table : str
+        Lines to print below the sentence.
     """
 
-    def __init__(self, *problems: Problem | str) -> None:
+    def __init__(self, *problems: Problem | str, table: str = "") -> None:
         assert problems, "an InputError needs at least one problem"
         self.problems = [Problem(what=p) if isinstance(p, str) else p for p in problems]
+        self.table = table
         more = len(self.problems) - 1
         super().__init__(
             self.problems[0].sentence()
             + (f" (and {more} more problem{'s' if more > 1 else ''})" if more else "")
+            + (f"\n{table}" if table else "")
         )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle the problems themselves: an error travels from one rank to the others."""
+        return partial(InputError, table=self.table), tuple(self.problems)
 
 
 class ContinueLater(Exception):

@@ -1,5 +1,6 @@
 """Files as this program writes and reads its own: atomic writes, strict JSON, hashes."""
 
+import errno
 import hashlib
 import json
 import math
@@ -17,6 +18,25 @@ import numpy as np
 from meshstage.errors import InputError, Problem
 
 _TEMPORARY_PREFIX = ".meshstage-"
+_FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a full disk, or a limit on the size of files, into a sentence.
+
+    Raises
+    ------
+    InputError
+        Naming ``path``.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _FULL:
+            raise
+        what = f"the file cannot be written ({error.strerror})"
+        raise InputError(Problem(what, "free space and run again", str(path))) from error
 
 
 @contextmanager
@@ -25,22 +45,30 @@ def atomic(path: Path) -> Iterator[Path]:
 
     The file is flushed to disk before it is renamed, and the folder after it: a reader, or the
     next start after a power cut, sees the old file or the whole new one.
+
+    Raises
+    ------
+    InputError
+        If the disk is full.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, suffix=path.suffix, dir=path.parent)
-    os.close(handle)
-    temporary = Path(name)
-    try:
-        yield temporary
-        # mkstemp makes private files; a result is as readable as any other new file.
-        umask = os.umask(0)
-        os.umask(umask)
-        temporary.chmod(0o666 & ~umask)
-        _sync(temporary)
-        temporary.replace(path)
-        _sync(path.parent)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, name = tempfile.mkstemp(
+            prefix=_TEMPORARY_PREFIX, suffix=path.suffix, dir=path.parent
+        )
+        os.close(handle)
+        temporary = Path(name)
+        try:
+            yield temporary
+            # mkstemp makes private files; a result is as readable as any other new file.
+            umask = os.umask(0)
+            os.umask(umask)
+            temporary.chmod(0o666 & ~umask)
+            _sync(temporary)
+            temporary.replace(path)
+            _sync(path.parent)
+        finally:
+            temporary.unlink(missing_ok=True)
 
 
 def _sync(path: Path) -> None:
@@ -103,6 +131,14 @@ def file_problem(path: Path) -> Problem | None:
         reason = getattr(error, "strerror", None) or str(error)
         what, todo = f"the path cannot be used ({reason})", "write another path"
     return Problem(what=what, todo=todo, file=str(path))
+
+
+def real_path(path: Path) -> str:
+    """Give the file that a path leads to, links followed, for telling files apart."""
+    try:
+        return os.path.realpath(path)
+    except (OSError, ValueError):  # a path that no file can have
+        return str(path)
 
 
 def _path_hint(path: Path) -> str:

@@ -47,7 +47,7 @@ def copy_template(directory: Path, template: Template) -> list[str]:
 
 def surroundings(device: torch.device) -> dict[str, Any]:
     """Describe what a model was trained with: versions, commit, device, peak memory."""
-    packages = {}
+    packages: dict[str, str | None] = {}
     for name in _PACKAGES:
         try:
             packages[name] = metadata.version(name)

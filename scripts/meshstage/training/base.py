@@ -12,15 +12,21 @@ from torch import Tensor, nn
 from meshstage.checkpoint import load_checkpoint
 from meshstage.dataset import PhaseSampleDataset
 from meshstage.distributed import DistributedContext
-from meshstage.errors import InputError
 from meshstage.statistics import Statistics
 from meshstage.template import Template
 from meshstage.training import record
 from meshstage.training.journal import Journal
 from meshstage.training.leaving import Watch
 from meshstage.training.live import RunFolder
-from meshstage.training.loop import Session
+from meshstage.training.loop import Loop
 from meshstage.training.owner import owned
+from meshstage.training.session import Session
+from meshstage.training.settings import (
+    check_attributes,
+    positive_integer,
+    positive_number,
+    run_settings,
+)
 from meshstage.training.state import RmseEntry
 
 
@@ -244,15 +250,14 @@ class TrainPhysicsNeMoBase(ABC):
             If a signal or the time budget ended it; everything is saved.
         """
         self.set_epochs(epochs)
+        check_attributes(self)
         folder = RunFolder(Path(output_dir), self.model_tag)
         origin = None
         if resume_from is not None:
             origin = load_checkpoint(Path(resume_from))
             record.refuse_other_model(self, Path(resume_from), origin, stats, template_mesh)
             stats = record.inherited_statistics(origin, stats)
-        settings = record.run_settings(
-            self, stats, template_mesh, train_dataset, val_dataset, resume_from
-        )
+        settings = run_settings(self, stats, template_mesh, train_dataset, val_dataset, resume_from)
         with contextlib.ExitStack() as stack:
             notice = context.decide(lambda: stack.enter_context(owned(folder.output)))
             if context.decide(lambda: folder.is_complete(settings)):
@@ -262,39 +267,13 @@ class TrainPhysicsNeMoBase(ABC):
             session = Session(
                 self, context, stats, template_mesh, template_coords, train_dataset, val_dataset
             )
-            start = session.restore(recovery, origin, resume_from)
+            start = session.restore(recovery, origin, resume_from, folder.live)
             journal = stack.enter_context(
                 Journal(folder.output, context.is_main, session.progress.epoch)
             )
             for line in filter(None, (notice, start)):
                 journal.say("%s", line)
-            session.run(folder, watch, journal)
+            Loop(session, folder, watch, journal).run()
             context.decide(lambda: record.write_model(self, session, folder, settings))
             journal.event("end", epoch=session.progress.epoch)
         return session.network, session.progress.losses, session.progress.rmse_log
-
-
-def positive_integer(name: str, value: int) -> int:
-    """Return the value if it is a whole number of at least 1.
-
-    Raises
-    ------
-    InputError
-        With the value in the sentence.
-    """
-    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-        raise InputError(f"{name} is {value!r}, it must be a whole number of at least 1")
-    return value
-
-
-def positive_number(name: str, value: float) -> float:
-    """Return the value if it is a finite number above 0.
-
-    Raises
-    ------
-    InputError
-        With the value in the sentence.
-    """
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value < np.inf:
-        raise InputError(f"{name} is {value!r}, it must be a finite number above 0")
-    return float(value)

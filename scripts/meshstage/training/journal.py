@@ -2,6 +2,9 @@
 
 import json
 import logging
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
@@ -27,11 +30,20 @@ class Journal:
 
     def __init__(self, output: Path, active: bool, first_epoch: int) -> None:
         self._events = output / "events.jsonl"
-        self._writer = (
-            SummaryWriter(str(output / "tensorboard"), purge_step=first_epoch + 1)
-            if active
-            else None
-        )
+        self._writer: SummaryWriter | None = None
+        if active:
+            with _or_warn():
+                self._drop_half_a_line()
+                self._writer = SummaryWriter(
+                    str(output / "tensorboard"), purge_step=first_epoch + 1
+                )
+        self._active = active
+
+    def _drop_half_a_line(self) -> None:
+        """Remove what a start that was killed, or a full disk, left of a line."""
+        if self._events.exists():
+            with self._events.open("r+b") as stream:
+                stream.truncate(stream.read().rfind(b"\n") + 1)
 
     def __enter__(self) -> "Journal":
         return self
@@ -43,31 +55,43 @@ class Journal:
         trace: TracebackType | None,
     ) -> None:
         if self._writer:
-            self._writer.close()
+            with _or_warn():
+                self._writer.close()
 
     def event(self, name: str, **fields: Any) -> None:
         """Append one line of strict JSON: a name, the time and plain values."""
-        if self._writer:
+        if self._active:
             line = {"event": name, "time": datetime.now(UTC).isoformat(timespec="seconds")}
-            with self._events.open("a", encoding="utf-8") as stream:
+            with _or_warn(), self._events.open("a", encoding="utf-8") as stream:
                 stream.write(json.dumps(line | fields, allow_nan=False) + "\n")
 
     def epoch(
         self, epoch: int, epochs: int, seconds: float, values: dict[str, float | None]
     ) -> None:
         """Record one epoch's values (None: not computed) as an event and as scalars."""
-        self.event("epoch", epoch=epoch, epochs=epochs, seconds=round(seconds, 4), **values)
+        finite = {k: v if v is not None and math.isfinite(v) else None for k, v in values.items()}
+        self.event("epoch", epoch=epoch, epochs=epochs, seconds=round(seconds, 4), **finite)
         if self._writer:
-            for name, value in values.items():
+            for name, value in finite.items():
                 if value is not None:
-                    self._writer.add_scalar(name, value, epoch)
+                    with _or_warn():
+                        self._writer.add_scalar(name, value, epoch)
 
     def say(self, message: str, *arguments: object) -> None:
         """Log one line."""
-        if self._writer:
+        if self._active:
             _log.info(message, *arguments)
 
     def warn(self, message: str, *arguments: object) -> None:
         """Log one warning."""
-        if self._writer:
+        if self._active:
             _log.warning(message, *arguments)
+
+
+@contextmanager
+def _or_warn() -> Iterator[None]:
+    """Let no record end a training: a full disk is an error where a checkpoint is written."""
+    try:
+        yield
+    except OSError as error:
+        _log.warning("the journal cannot be written: %s", error)

@@ -2,6 +2,7 @@
 
 import logging
 import os
+import re
 import shutil
 from collections.abc import Iterable
 from pathlib import Path
@@ -9,11 +10,12 @@ from typing import Any
 
 from meshstage.checkpoint import load_checkpoint, save_checkpoint
 from meshstage.errors import InputError, Problem
-from meshstage.files import read_json, remove_temporaries, write_json
+from meshstage.files import atomic, read_json, remove_temporaries, write_json
 from meshstage.model_files import COMPLETE, LIVE, checkpoint_epochs, checkpoint_name
 
 _log = logging.getLogger(__name__)
 _KEEP = 2  # recovery checkpoints: the newest, and one more in case it turns out damaged
+_RECOVERY = re.compile(r"recovery_(\d+)_(\d+)\.pt")
 
 
 class RunFolder:
@@ -31,6 +33,8 @@ class RunFolder:
         self.output = output
         self.live = output / LIVE
         self.tag = tag
+
+    # ------------------------------------------------------------------ what stands there
 
     def is_complete(self, settings: dict[str, Any]) -> bool:
         """Say whether a finished model with these settings and data stands here.
@@ -70,7 +74,7 @@ class RunFolder:
         return True
 
     def open(self, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """Start or go on: compare settings, and find the newest recovery checkpoint.
+        """Start or go on: find the newest checkpoint that is good, and compare settings.
 
         Parameters
         ----------
@@ -89,15 +93,13 @@ class RunFolder:
             If the run in progress was started with other settings or data.
         """
         self.live.mkdir(parents=True, exist_ok=True)
-        remove_temporaries(self.live)
-        remove_temporaries(self.output)
+        for folder in (self.live, self.output):
+            remove_temporaries(folder)
         record = self.live / "settings.json"
-        newest = self._newest_recovery()
+        newest = self._newest_good()
         if record.exists() and newest is not None:
             old = read_json(record)
-            differences = _differences(old, settings) + self._lost_epochs(
-                settings, newest["epoch"], newest["start_epoch"]
-            )
+            differences = _differences(old, settings) + self._lost_epochs(old, settings, newest)
             if differences:
                 raise InputError(
                     Problem(
@@ -109,17 +111,23 @@ class RunFolder:
         write_json(record, settings)
         return newest
 
-    def _lost_epochs(self, settings: dict[str, Any], epoch: int, start: int) -> list[str]:
-        """Name what the new settings declare and training has passed without saving it."""
-        if settings["epochs"] < epoch:
-            return [f"epochs: {settings['epochs']} now, {epoch} are already trained"]
-        declared = checkpoint_epochs(start, settings["epochs"], settings["rmse_log_interval"])
-        for passed in (e for e in declared if e <= epoch):
-            try:
-                load_checkpoint(self._kept(passed))
-            except InputError as error:
-                return [f"the model of epoch {passed} is to be kept and is not here ({error})"]
-        return []
+    def _lost_epochs(
+        self, old: dict[str, Any], new: dict[str, Any], newest: dict[str, Any]
+    ) -> list[str]:
+        """Name what the new settings declare and training has passed without keeping it."""
+        epoch, names = newest["epoch"], ("epochs", "rmse_log_interval")
+        declared = checkpoint_epochs(newest["start_epoch"], *(new[name] for name in names))
+        lost = [e for e in declared if e <= epoch and not self._kept(e).exists()]
+        if new["epochs"] < epoch:
+            why = f"{epoch} are trained already"
+        elif lost:
+            why = f"the model of epoch {lost[0]} is not here"
+        else:
+            return []
+        changed = [name for name in names if old[name] != new[name]]
+        return [*(f"{name} was {old[name]} and is {new[name]}" for name in changed), why]
+
+    # ------------------------------------------------------------------ checkpoints
 
     def _kept(self, epoch: int) -> Path:
         return self.live / checkpoint_name(self.tag, epoch)
@@ -132,36 +140,62 @@ class RunFolder:
         """Save where training is, and drop all but the newest two."""
         name = f"recovery_{payload['epoch']:05d}_{payload['training_state']['done']:07d}.pt"
         save_checkpoint(self.live / name, payload)
-        for old in self._recoveries()[_KEEP:]:
+        for _, old in self._recoveries()[_KEEP:]:
             old.unlink()
 
-    def _recoveries(self) -> list[Path]:
-        return sorted(self.live.glob("recovery_*.pt"), reverse=True)
+    def _recoveries(self) -> list[tuple[tuple[int, int], Path]]:
+        """Find recovery checkpoints, the newest first, each with its epoch and samples."""
+        found = ((_RECOVERY.fullmatch(p.name), p) for p in self.live.glob("recovery_*.pt"))
+        return sorted(
+            (((int(match[1]), int(match[2])), path) for match, path in found if match), reverse=True
+        )
 
-    def _newest_recovery(self) -> dict[str, Any] | None:
-        for path in self._recoveries():
-            try:
-                payload = load_checkpoint(path)
-                if "training_state" not in payload:
-                    raise InputError(Problem("not a checkpoint of this run", "", str(path)))
-            except InputError as error:
-                _log.warning("%s; taking the one before it", error)
+    def _kept_epochs(self) -> list[tuple[tuple[int, int], Path]]:
+        """Find the kept models, the newest first: they can be gone on from too."""
+        paths = self.live.glob(checkpoint_name(self.tag).replace(".pt", "_epoch_*.pt"))
+        return sorted((((int(p.stem.rpartition("_")[2]), 0), p) for p in paths), reverse=True)
+
+    def _newest_good(self) -> dict[str, Any] | None:
+        """Load the newest checkpoint that verifies, and before which no kept model is damaged.
+
+        A damaged kept model is trained again: what comes after it is dropped.
+        """
+        damaged = [position for position, path in self._kept_epochs() if not self._load(path)]
+        limit = min(damaged, default=(1 << 62, 0))
+        for position, path in self._recoveries():
+            if position >= limit:
                 path.unlink()
-            else:
+        for _, path in sorted([*self._recoveries(), *self._kept_epochs()], reverse=True):
+            payload = self._load(path)
+            if payload and (payload["epoch"], payload["training_state"]["done"]) < limit:
                 return payload
         return None
+
+    def _load(self, path: Path) -> dict[str, Any] | None:
+        """Load a checkpoint of this run; a damaged or foreign one is set aside, and named."""
+        try:
+            payload = load_checkpoint(path)
+            if "training_state" not in payload:
+                raise InputError(Problem("not a checkpoint of this run", file=str(path)))
+        except InputError as error:
+            aside = path.with_name(f"damaged_{path.name}")
+            _log.warning("%s (now %s); going on from the one before it", error, aside.name)
+            path.replace(aside)
+            return None
+        return payload
+
+    # ------------------------------------------------------------------ the end
 
     def finish(self, settings: dict[str, Any], names: Iterable[str]) -> None:
         """Link the finished files into place, record that they are whole, remove ``live/``."""
         names = list(names)
         for name in names:
-            temporary = self.output / f".meshstage-{name}"
-            temporary.unlink(missing_ok=True)
-            try:
-                os.link(self.live / name, temporary)
-            except OSError:  # a file system without hard links
-                shutil.copyfile(self.live / name, temporary)
-            temporary.replace(self.output / name)
+            with atomic(self.output / name) as temporary:
+                temporary.unlink()
+                try:
+                    os.link(self.live / name, temporary)
+                except OSError:  # a file system without hard links
+                    shutil.copyfile(self.live / name, temporary)
         write_json(self.output / COMPLETE, {"settings": settings, "files": names})
         shutil.rmtree(self.live)
 

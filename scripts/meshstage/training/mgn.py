@@ -11,7 +11,8 @@ from meshstage.files import atomic
 from meshstage.model_files import EDGE_FEATURES, EDGE_INDEX
 from meshstage.networks import TemplateGraph, TemplateMeshGraphNet, build_mesh_graph_net
 from meshstage.template import Template
-from meshstage.training.base import TrainPhysicsNeMoBase, positive_integer
+from meshstage.training.base import TrainPhysicsNeMoBase
+from meshstage.training.settings import positive_integer
 
 
 class TrainPhysicsNeMoMGN(TrainPhysicsNeMoBase):

@@ -6,7 +6,8 @@ import torch
 from torch import Tensor
 
 from meshstage.networks import TemplateFullyConnected, build_fully_connected
-from meshstage.training.base import TrainPhysicsNeMoBase, positive_integer
+from meshstage.training.base import TrainPhysicsNeMoBase
+from meshstage.training.settings import positive_integer
 
 
 class TrainPhysicsNeMoMLP(TrainPhysicsNeMoBase):

@@ -8,9 +8,10 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from meshstage.errors import InputError, Problem
+from meshstage.files import writing
 
 _FINISHED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"}
 _FINISHED |= {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
@@ -19,18 +20,26 @@ _FINISHED |= {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 def _this_process() -> dict[str, Any]:
     return {
         "host": platform.node(),
-        "boot": Path("/proc/sys/kernel/random/boot_id").read_text().strip(),
+        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
         "pid": os.getpid(),
         "started": _start_ticks(os.getpid()),
         "job": os.environ.get("SLURM_JOB_ID"),
+        "restart": os.environ.get("SLURM_RESTART_COUNT"),
     }
+
+
+def _read(path: Path) -> str | None:
+    """Read a file of the kernel; None where there is none (another system than Linux)."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return None
 
 
 def _start_ticks(pid: int) -> str | None:
     """Start time of a process since boot: tells a process from a later one with its number."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text()
-    except OSError:
+    stat = _read(Path(f"/proc/{pid}/stat"))
+    if stat is None:
         return None
     state, *rest = stat.rpartition(")")[2].split()
     return None if state in "ZX" else rest[18]  # 22nd field of proc(5); a zombie owns nothing
@@ -58,10 +67,12 @@ def is_gone(owner: dict[str, Any]) -> bool:
     me = _this_process()
     if owner["host"] == me["host"]:
         return owner["boot"] != me["boot"] or _start_ticks(owner["pid"]) != owner["started"]
-    if owner["job"]:
-        # The same job on another host was requeued: its first life is over.
-        return owner["job"] == me["job"] or _job_is_over(owner["job"])
-    return False
+    if not owner["job"]:
+        return False
+    if owner["job"] == me["job"]:
+        # Requeued, its first life is over; else it may be another step of this job.
+        return owner["restart"] != me["restart"]
+    return _job_is_over(owner["job"])
 
 
 def _parse(text: str) -> dict[str, Any] | None:
@@ -86,46 +97,60 @@ def owned(directory: Path) -> Iterator[str | None]:
     InputError
         If another living process owns the run; it names host, process and job.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    path = directory / "owner.json"
-    with _exclusive(path) as stream:
-        owner = _parse(stream.read())
-        if owner and not is_gone(owner):
-            raise InputError(
-                Problem(
-                    f"this run is owned by process {owner['pid']} on {owner['host']}"
-                    + (f" (SLURM job {owner['job']})" if owner["job"] else ""),
-                    todo="wait for it or end it; if it is certainly gone, delete this file",
-                    file=str(path),
-                )
-            )
-        stream.seek(0)
-        stream.truncate()
-        json.dump(_this_process(), stream)
-        stream.flush()
-        os.fsync(stream.fileno())
+    path, me = directory / "owner.json", _this_process()
+    with writing(path):
+        directory.mkdir(parents=True, exist_ok=True)
+        with _alone_with(path) as stream:
+            owner = _parse(stream.read())
+            if owner and not is_gone(owner):
+                raise InputError(_owned_by(owner, path))
+            stream.seek(0)
+            stream.truncate()
+            json.dump(me, stream)
+            stream.flush()
+            os.fsync(stream.fileno())
     try:
-        yield (
-            f"took the run over from process {owner['pid']} on {owner['host']}, which is gone"
-            if (owner)
-            else None
-        )
+        yield f"took the run over from {_name(owner)}, which is gone" if owner else None
     finally:
-        with _exclusive(path):
-            path.unlink()
-        # A run that was refused leaves no empty folder.
+        # Somebody may have renamed the folder; and a run that was refused leaves no empty one.
         with suppress(OSError):
+            with _alone_with(path) as stream:
+                if _parse(stream.read()) in (me, None):
+                    path.unlink()
             directory.rmdir()
 
 
+def _name(owner: dict[str, Any]) -> str:
+    job = f" (SLURM job {owner['job']})" if owner["job"] else ""
+    return f"process {owner['pid']} on {owner['host']}{job}"
+
+
+def _owned_by(owner: dict[str, Any], path: Path) -> Problem:
+    return Problem(
+        f"this run is owned by {_name(owner)}",
+        todo="wait for it or end it; if it is certainly gone, delete this file",
+        file=str(path),
+    )
+
+
 @contextmanager
-def _exclusive(path: Path) -> Iterator[Any]:
+def _alone_with(path: Path) -> Iterator[TextIO]:
     """Open a file that nobody else holds open here at the same time."""
     while True:
         with path.open("a+", encoding="utf-8") as stream:
-            fcntl.flock(stream, fcntl.LOCK_EX)
-            # The last owner may have removed the file between our open and our lock.
-            if path.exists() and os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+            # Some cluster file systems have no locks: then two starts within microseconds of
+            # each other can meet.
+            with suppress(OSError):
+                fcntl.flock(stream, fcntl.LOCK_EX)
+            if _is_at(path, stream):
                 stream.seek(0)
                 yield stream
                 return
+
+
+def _is_at(path: Path, stream: TextIO) -> bool:
+    """Whether an open file still has its name: the last owner may have removed it meanwhile."""
+    try:
+        return os.path.samestat(os.fstat(stream.fileno()), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,7 +1,5 @@
-"""What a training says of itself: settings, checkpoints, metadata, and what it refuses."""
+"""What a training says of itself: checkpoints, metadata, and what it refuses."""
 
-import hashlib
-import json
 import logging
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,8 +13,7 @@ from meshstage.checkpoint import (
     refuse_differences,
     save_checkpoint,
 )
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.files import read_json, sha256, write_json
+from meshstage.files import read_json, write_json
 from meshstage.model_files import (
     LOSSES,
     RMSE_CSV,
@@ -29,59 +26,15 @@ from meshstage.statistics import Statistics
 from meshstage.template import Template
 from meshstage.training.artifacts import copy_template, surroundings, write_history
 from meshstage.training.live import RunFolder
+from meshstage.training.settings import function_fields
 from meshstage.training.state import RmseEntry
+from meshstage.training.step import parameter_type
 
 if TYPE_CHECKING:
     from meshstage.training.base import TrainPhysicsNeMoBase
-    from meshstage.training.loop import Session
+    from meshstage.training.session import Session
 
 _log = logging.getLogger(__name__)
-
-
-def run_settings(
-    trainer: "TrainPhysicsNeMoBase",
-    statistics: Statistics,
-    template: Template,
-    train: PhaseSampleDataset,
-    val: PhaseSampleDataset | None,
-    resume_from: Path | None,
-) -> dict[str, Any]:
-    """Collect what a run in progress, or a finished one, must agree with.
-
-    Returns
-    -------
-    dict
-        ``fixed``: settings and data that may not change; ``epochs`` and ``rmse_log_interval``,
-        which may within reason. What only logs or computes elsewhere is left out.
-    """
-    fixed: dict[str, Any] = {
-        "network": trainer.architecture_name,
-        **_function_fields(trainer),
-        "seed": trainer.seed,
-        "batch_size": trainer.batch_size,
-        "learning_rate": trainer.learning_rate,
-        "grad_clip_norm": trainer.grad_clip_norm,
-        "precision": trainer.precision,
-        "statistics": statistics.digest()[:16],
-        "template": template.fingerprint[:16],
-    }
-    for split, dataset in (("train", train), ("val", val)):
-        for subject in dataset.subjects if dataset else ():
-            hashes = json.dumps(subject.record.hashes, sort_keys=True)
-            fixed[f"data of {split} subject {subject.id}"] = sha256(hashes)[:16]
-    if resume_from is not None:
-        content = hashlib.sha256(Path(resume_from).read_bytes()).hexdigest()
-        fixed["checkpoint resumed from"] = content[:16]
-    return {
-        "fixed": fixed,
-        "epochs": trainer.epochs,
-        "rmse_log_interval": trainer.rmse_log_interval,
-    }
-
-
-def _function_fields(trainer: "TrainPhysicsNeMoBase") -> dict[str, Any]:
-    fields = trainer.checkpoint_fields()
-    return {key: value for key, value in fields.items() if key not in trainer.hardware_fields}
 
 
 def inherited_statistics(origin: dict[str, Any], own: Statistics) -> Statistics:
@@ -120,23 +73,22 @@ def refuse_other_model(
         "n_target": statistics.n_target,
         "target_array": statistics.target_array,
         "template_fingerprint": template.fingerprint,
-        **_function_fields(trainer),
+        **function_fields(trainer),
     }
-    given = {key: origin[key] for key in own if key in origin}
+    width = {"n_pca": len(origin["pca_mean"])} if "pca_mean" in origin else {}
+    given = width | {key: origin[key] for key in own if key in origin}
     refuse_differences(path, given, {key: own[key] for key in given}, "checkpoint", "this training")
 
 
-def segment(
-    trainer: "TrainPhysicsNeMoBase", epoch: int, resumed_from: str | None
-) -> dict[str, Any]:
-    """Describe one run of a lineage."""
-    return {
-        "from_epoch": epoch,
-        "batch_size": trainer.batch_size,
-        "learning_rate": trainer.learning_rate,
-        "resumed_from": resumed_from,
-        "ranks": [],
-    }
+def update_segment(
+    segment: dict[str, Any], trainer: "TrainPhysicsNeMoBase", world_size: int
+) -> None:
+    """Describe one run of a lineage; the number of ranks as often as it changed."""
+    for name in ("epochs", "batch_size", "learning_rate", "rmse_log_interval", "seed"):
+        segment[name] = getattr(trainer, name)
+    ranks = segment.setdefault("ranks", [])
+    if ranks[-1:] != [world_size]:
+        ranks.append(world_size)
 
 
 def payload(session: "Session") -> dict[str, Any]:
@@ -236,5 +188,6 @@ def finished_model(
     _log.info("%s is complete, nothing to train", folder.output)
     path = folder.output / checkpoint_name(folder.tag)
     model = trainer.build_model(statistics.n_features, statistics.n_target)
+    model.to(parameter_type(trainer.precision))
     load_weights(model, load_checkpoint(path)["model_state_dict"], path)
     return model, read_json(folder.output / LOSSES), read_json(folder.output / RMSE_JSON)

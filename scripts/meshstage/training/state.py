@@ -31,6 +31,8 @@ class Progress:
     rmse_log : list of dict
         ``epoch``, ``train_rmse``, ``val_rmse`` in the target's units.
     skipped_steps : int
+    seconds : float
+        Spent on the epoch in progress, by starts that were cut short too.
     epoch_seconds : list of float
     segments : list of dict
         What each run of the lineage was trained with.
@@ -44,6 +46,7 @@ class Progress:
     losses: list[float] = field(default_factory=list)
     rmse_log: list[RmseEntry] = field(default_factory=list)
     skipped_steps: int = 0
+    seconds: float = 0.0
     epoch_seconds: list[float] = field(default_factory=list)
     segments: list[dict[str, Any]] = field(default_factory=list)
 
@@ -57,6 +60,7 @@ class Progress:
             "losses": list(self.losses),
             "rmse_log": [dict(entry) for entry in self.rmse_log],
             "skipped_steps": self.skipped_steps,
+            "seconds": self.seconds,
             "epoch_seconds": list(self.epoch_seconds),
             "segments": [dict(segment) for segment in self.segments],
             "rng": torch.get_rng_state(),
@@ -75,6 +79,7 @@ class Progress:
             losses=list(state["losses"]),
             rmse_log=list(state["rmse_log"]),
             skipped_steps=state["skipped_steps"],
+            seconds=state["seconds"],
             epoch_seconds=list(state["epoch_seconds"]),
             segments=list(state["segments"]),
         )
@@ -85,14 +90,25 @@ class Progress:
         self.step_samples = torch.cat([self.step_samples, samples])
         self.done += int(samples.sum())
 
-    def end_epoch(self, loss: float) -> None:
-        """Close the epoch in progress."""
+    def end_epoch(self, loss: float, n_skipped: int, rmse: RmseEntry) -> None:
+        """Close the epoch in progress; ``rmse`` is empty if it was not judged."""
         self.losses.append(loss)
-        self.epoch, self.done = self.epoch + 1, 0
+        self.skipped_steps += n_skipped
+        self.epoch_seconds.append(round(self.seconds, 4))
+        if rmse:
+            self.rmse_log.append({"epoch": self.epoch + 1, **rmse})
+        self.epoch, self.done, self.seconds = self.epoch + 1, 0, 0.0
         self.step_losses, self.step_samples = self.step_losses[:0], self.step_samples[:0]
 
     @property
     def best_epoch(self) -> int | None:
-        """Epoch with the least validation RMSE, None without validation subjects."""
-        judged = [entry for entry in self.rmse_log if entry["val_rmse"] is not None]
+        """Epoch with the least validation RMSE of those kept in this run's own folder.
+
+        None without validation subjects.
+        """
+        judged = [
+            entry
+            for entry in self.rmse_log
+            if entry["val_rmse"] is not None and entry["epoch"] > self.start_epoch  # type: ignore[operator]
+        ]
         return min(judged, key=lambda entry: entry["val_rmse"])["epoch"] if judged else None  # type: ignore[arg-type,return-value]

@@ -45,8 +45,8 @@ def backward(loss: Tensor, share: float) -> None:
     So a finite gradient of an infinite loss cannot pass, and the sum of gradients over ranks
     tells each of them, without a message of its own.
     """
-    seed = torch.where(torch.isfinite(loss), share, torch.nan).to(loss.dtype)
-    loss.backward(gradient=seed)
+    seed = torch.full_like(loss, share)  # of the loss's type: a double share of a double loss
+    loss.backward(gradient=seed.masked_fill_(~torch.isfinite(loss.detach()), torch.nan))
 
 
 def optimizer_step(
@@ -90,7 +90,7 @@ class Feed:
     ) -> None:
         self.dataset = dataset
         self._device, self._dtype = device, dtype
-        self._target_scale = statistics.target_scale
+        self.target_scale = statistics.target_scale
         scores = torch.from_numpy(statistics.normalise_scores(dataset.shape_scores))
         self._scores = scores.to(device, dtype)
         self._stages = torch.from_numpy(dataset.stages).to(device, dtype)
@@ -98,7 +98,11 @@ class Feed:
         if device.type == "cuda":
             needed = len(dataset) * dataset.n_points * dataset.n_target * 4
             if needed <= device_memory_fraction * torch.cuda.mem_get_info(device)[0]:
-                self._resident = dataset.targets(range(len(dataset))).to(device)
+                shape = (len(dataset), dataset.n_points, dataset.n_target)
+                self._resident = torch.empty(shape, device=device)
+                # One by one: the host may have less memory than the GPU.
+                for index, row in enumerate(self._resident):
+                    row.copy_(dataset.targets([index])[0])
 
     def batch(self, indices: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Fetch a batch.
@@ -127,5 +131,5 @@ class Feed:
             where,
             self._scores[where],
             self._stages[where],
-            targets.to(self._dtype).div_(self._target_scale),
+            targets.to(self._dtype).div_(self.target_scale),
         )

@@ -1,0 +1,132 @@
+"""What is trained: network, optimizer, samples, and where it is."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from meshstage.checkpoint import load_weights
+from meshstage.dataset import PhaseSampleDataset
+from meshstage.distributed import DistributedContext
+from meshstage.errors import InputError, Problem
+from meshstage.statistics import Statistics
+from meshstage.template import Template
+from meshstage.training import record
+from meshstage.training.state import Progress
+from meshstage.training.step import Feed, make_optimizer, parameter_type, resolve_precision
+
+if TYPE_CHECKING:
+    from meshstage.training.base import TrainPhysicsNeMoBase
+
+
+class Session:
+    """One call of ``train``: everything of it that computes or is saved.
+
+    Parameters
+    ----------
+    trainer : TrainPhysicsNeMoBase
+    context : DistributedContext
+    statistics : Statistics
+    template : Template
+    coordinates : (n_points, 3) array, mm
+    train, val : PhaseSampleDataset
+        ``val`` may be None.
+    """
+
+    def __init__(
+        self,
+        trainer: "TrainPhysicsNeMoBase",
+        context: DistributedContext,
+        statistics: Statistics,
+        template: Template,
+        coordinates: np.ndarray,
+        train: PhaseSampleDataset,
+        val: PhaseSampleDataset | None,
+    ) -> None:
+        device = context.device
+        self.trainer, self.context, self.statistics = trainer, context, statistics
+        self.template = template
+        self.precision = resolve_precision(trainer.precision, device)
+        dtype = parameter_type(self.precision)
+        torch.manual_seed(trainer.seed)
+        network = trainer.build_model(statistics.n_features, statistics.n_target)
+        self.network = network.to(device, dtype)
+        normalised = torch.from_numpy(statistics.normalise_coordinates(coordinates))
+        trainer.setup_inputs(template, normalised.to(dtype), device)
+        self.optimizer = make_optimizer(self.network.parameters(), trainer.learning_rate)
+        self.train_feed = Feed(train, statistics, device, dtype, trainer.device_memory_fraction)
+        self.val_feed = val and Feed(val, statistics, device, dtype, trainer.device_memory_fraction)
+        self.progress = Progress()
+        self.compiled = "eager"
+        self.resumed_from: str | None = None
+
+    def restore(
+        self,
+        recovery: dict[str, Any] | None,
+        origin: dict[str, Any] | None,
+        resume_from: Path | None,
+        live: Path,
+    ) -> str:
+        """Take weights and history from a run in progress or a resumed checkpoint; say which.
+
+        Raises
+        ------
+        InputError
+            If a checkpoint does not fit, or is past the last epoch.
+        """
+        trainer, payload = self.trainer, recovery or origin
+        self.resumed_from = str(resume_from) if resume_from else None
+        said = f"training {trainer.epochs} epochs from fresh weights"
+        if payload is not None:
+            source = live if recovery else Path(resume_from or "")
+            load_weights(self.network, payload["model_state_dict"], source)
+            said = "weights only, so epoch 0 and a fresh optimizer"
+            if "training_state" in payload:
+                self._restore_state(payload, source)
+                said = f"epoch {self.progress.epoch} of {trainer.epochs}"
+            said = f"going on from {source}: {said}"
+        for group in self.optimizer.param_groups:
+            group["lr"] = trainer.learning_rate
+        if recovery is None:
+            self._begin_segment()
+        record.update_segment(self.progress.segments[-1], trainer, self.context.world_size)
+        return said
+
+    def _restore_state(self, payload: dict[str, Any], source: Path) -> None:
+        """Take optimizer, history and random numbers from a checkpoint of this program."""
+        try:
+            self.progress = Progress.from_payload(payload)
+            self.optimizer.load_state_dict(payload["training_state"]["optimizer"])
+            torch.set_rng_state(payload["training_state"]["rng"])
+        except (KeyError, TypeError, ValueError, RuntimeError) as error:
+            raise InputError(
+                Problem(
+                    f"its training_state is not one of this program's ({error})",
+                    todo="take another checkpoint, or remove training_state to use its weights",
+                    file=str(source),
+                )
+            ) from None
+
+    def _begin_segment(self) -> None:
+        """Begin a run of the lineage at the epoch that its checkpoint has."""
+        trainer, progress = self.trainer, self.progress
+        if progress.epoch >= trainer.epochs:
+            raise InputError(
+                f"epochs is {trainer.epochs}, but the checkpoint has {progress.epoch} already; "
+                "epochs is the total of the lineage: raise it"
+            )
+        progress.start_epoch = progress.epoch
+        # The last epoch of a run is judged even between intervals: the log of a lineage reads as
+        # if it had been trained in one go.
+        last = progress.rmse_log[-1:]
+        if last and last[0]["epoch"] % progress.segments[-1]["rmse_log_interval"]:
+            progress.rmse_log.pop()
+        progress.segments.append({"from_epoch": progress.epoch, "resumed_from": self.resumed_from})
+
+    def predict(self, model: nn.Module, pca: Tensor, stage: Tensor) -> Tensor:
+        """Predict a batch from scores (B, n_pca) and stages (B,) in the chosen precision."""
+        bf16 = self.precision == "bf16"
+        with torch.autocast(self.context.device.type, torch.bfloat16, enabled=bf16):
+            return self.trainer.forward_batch(model, pca, stage)

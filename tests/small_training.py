@@ -1,0 +1,101 @@
+"""A network that needs no PhysicsNeMo, to test training with; also a program, like train_mlp.py.
+
+As a program it misbehaves where the environment says so: ``STEP_SECONDS`` makes steps last,
+``FAIL_ON_RANK`` raises in the third step of that rank, ``TELL_STEPS`` names a file that gets a
+line a step.
+"""
+
+import os
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
+
+import train_command
+
+from meshstage.cohort import Subject
+from meshstage.dataset import PhaseSampleDataset
+from meshstage.distributed import DistributedContext
+from meshstage.training.base import TrainPhysicsNeMoBase
+from meshstage.training.settings import positive_integer
+from meshstage.training.state import RmseEntry
+
+
+class TrainSmall(TrainPhysicsNeMoBase):
+    """Two linear layers a point."""
+
+    model_tag = "mlp"
+    architecture_name = "tests.Small"
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__()
+        self.layer_size = 8
+        self.rmse_log_interval = 2
+        for name, value in settings.items():
+            setattr(self, name, value)
+
+    def set_layer_size(self, layer_size: int) -> None:
+        self.layer_size = positive_integer("layer_size", layer_size)
+
+    def build_model(self, in_features: int, n_target: int) -> nn.Module:
+        return nn.Sequential(
+            nn.Linear(in_features, self.layer_size), nn.Tanh(), nn.Linear(self.layer_size, n_target)
+        )
+
+    def forward(self, model: nn.Module, node_feats: Tensor, batch_len: int) -> Tensor:
+        return model(node_feats).view(batch_len, len(self._coordinates), -1)
+
+    def checkpoint_fields(self) -> dict[str, Any]:
+        return {"layer_size": self.layer_size}
+
+
+def run(
+    trainer: TrainPhysicsNeMoBase,
+    cohort: Any,
+    output: Path,
+    epochs: int = 4,
+    resume_from: Path | None = None,
+    train: Sequence[Subject] | None = None,
+    context: DistributedContext | None = None,
+) -> tuple[nn.Module, list[float], list[RmseEntry]]:
+    """Train on a cohort like conftest's."""
+    val = cohort.subjects["val"]
+    return trainer.train(
+        PhaseSampleDataset(train or cohort.subjects["train"]),
+        PhaseSampleDataset(val) if val else None,
+        cohort.statistics,
+        context or DistributedContext(),
+        epochs,
+        output,
+        cohort.template,
+        cohort.template.points,
+        resume_from=resume_from,
+    )
+
+
+class _TrainAwkward(TrainSmall):
+    """Slow, or failing, as the environment says."""
+
+    n_steps = 0
+
+    def _compute_loss(self, predictions: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
+        self.n_steps += 1
+        time.sleep(float(os.environ.get("STEP_SECONDS", 0)))
+        if "TELL_STEPS" in os.environ:
+            with Path(os.environ["TELL_STEPS"]).open("a") as stream:
+                stream.write(f"{os.environ.get('RANK', 0)} {os.getpid()}\n")
+        if self.n_steps == 3 and os.environ.get("FAIL_ON_RANK") == os.environ.get("RANK", "0"):
+            raise RuntimeError("this rank was told to fail")
+        return super()._compute_loss(predictions, targets, indices)
+
+
+if __name__ == "__main__":
+    parser = train_command.new_parser(__doc__)
+    parser.add_argument("--layer-size", type=int)
+    train_command.run(parser, _TrainAwkward, ("layer_size",))
