@@ -1,0 +1,44 @@
+"""Plot the evaluations of one or more runs: error against stage, error by subject, a table.
+
+Writes error_by_stage.png, error_by_subject.png, runs.html and runs.tsv.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+import command_line
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Read the evaluations, plot, write."""
+    from meshstage.figures.evaluation import (
+        plot_error_by_stage,
+        plot_error_by_subject,
+        read_runs,
+        table_as_html,
+        table_as_tsv,
+    )
+    from meshstage.figures.style import save_figure
+    from meshstage.files import write_text
+
+    runs = read_runs(arguments.evaluations)
+    save_figure(arguments.output / "error_by_stage.png", plot_error_by_stage(runs))
+    save_figure(arguments.output / "error_by_subject.png", plot_error_by_subject(runs))
+    write_text(arguments.output / "runs.html", table_as_html(runs))
+    write_text(arguments.output / "runs.tsv", table_as_tsv(runs))
+    logging.info("%s: %d runs", arguments.output, len(runs))
+
+
+if __name__ == "__main__":
+    parser = command_line.new_parser(__doc__)
+    parser.add_argument(
+        "--evaluations",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="what evaluate.py wrote, a .json file a run, with its .csv file beside it",
+    )
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    command_line.run(main, parser)
