@@ -25,4 +25,9 @@ rule all:
     default_target: True
     input:
         expand(f"{RESULTS}/evaluation/{{run}}.json", run=MODELS),
+        expand(
+            f"{RESULTS}/predictions/{{run}}/{{subject}}/{{subject}}.pvd",
+            run=MODELS,
+            subject=held_out(),
+        ),
         f"{RESULTS}/check/passed.txt",

@@ -21,8 +21,10 @@ rule build_template:
     benchmark:
         f"benchmarks/{config['cohort']}/build_template.tsv"
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
-        directory=TEMPLATE,
+        directory=subpath(output.record, parent=True),
         surface="--surface" if config["use_template_surface"] else [],
         edges=config["edges"],
     shell:
@@ -54,9 +56,11 @@ rule ingest_subject:
     retries: 0
     group:
         "ingest"
+    conda:
+        "../../envs/meshstage.yaml"
     params:
         manifest=lambda wildcards: str(SUBJECTS[wildcards.subject].manifest),
-        template=TEMPLATE,
+        template=subpath(input.template, parent=True),
         directory=subpath(output.record, parent=True),
     shell:
         r"""
@@ -88,8 +92,10 @@ rule check:
     log:
         f"logs/{config['cohort']}/check.txt",
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
-        template=TEMPLATE,
+        template=subpath(input.template, parent=True),
         subjects=subject_directories(),
         directory=subpath(output.json, parent=True),
     shell:
@@ -115,6 +121,8 @@ rule gate:
     log:
         f"logs/{config['cohort']}/gate.txt",
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     shell:
         r"""
         python {input.script:q} \
@@ -139,8 +147,10 @@ rule compute_stats:
     benchmark:
         f"benchmarks/{config['cohort']}/compute_stats.tsv"
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
-        template=TEMPLATE,
+        template=subpath(input.template, parent=True),
         train=subject_directories("train"),
     shell:
         r"""

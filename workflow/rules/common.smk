@@ -119,6 +119,13 @@ def template_inputs(wildcards):
 HAS_SHAPE_MODEL = len(template_inputs(None)) == 2
 
 
+def held_out():
+    """Stems of the subjects to predict: those not trained on, or all if there are none."""
+    return [stem for stem, row in SUBJECTS.items() if row.split != "train"] or list(
+        SUBJECTS
+    )
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -135,6 +142,78 @@ def settings_of(model):
 def model_file(model, name=checkpoint_name):
     """A file of a model: its final checkpoint, or what another function of its tag names."""
     return f"{RESULTS}/models/{model}/{name(TAGS[settings_of(model)['network']])}"
+
+
+def use_profile_of_train(name):
+    """Give the rule of one run what the profile sets for `train`; its own name wins."""
+    settings = workflow.resource_settings
+    resources, threads = (
+        settings._parsed_overwrite_resources,
+        settings._parsed_overwrite_threads,
+    )
+    if "train" in resources:
+        own = resources.get(name, {})
+        resources[name] = resources["train"].copy()
+        resources[name].update(own)
+    if "train" in threads:
+        threads.setdefault(name, threads["train"])
+
+
+def model_outputs(model):
+    """Every file of a model."""
+    settings = settings_of(model)
+    names = model_file_names(
+        TAGS[settings["network"]],
+        checkpoint_epochs(
+            settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
+        ),
+        Path(TEMPLATE_MESH).name,
+        has_edges=settings["network"] != "mlp",
+        has_shape_model=HAS_SHAPE_MODEL,
+    )
+    return [f"{RESULTS}/models/{model}/{name}" for name in names]
+
+
+def train_options(model):
+    """The run's settings as options of its script; what is not set is the network's default."""
+    settings = settings_of(model)
+    skipped = {"run", "network", "parent", "base", "number", "start"}
+    return [
+        f"--{name.replace('_', '-')}={value}"
+        for name, value in settings.items()
+        if name not in skipped
+    ]
+
+
+def resume_source(model):
+    """The checkpoint that a resumed run starts from."""
+    settings = RESUMES[model]
+    parent = settings_of(settings["parent"])
+    last = settings["start"] == parent["epochs"]
+    name = checkpoint_name(
+        TAGS[settings["network"]], None if last else settings["start"]
+    )
+    return f"{RESULTS}/models/{settings['parent']}/{name}"
+
+
+def directory_of_run(model):
+    """Make a params function: where a run's directory is, which its siblings are numbered after."""
+    number = f"_{RESUMES[model]['number']}" if model in RESUMES else ""
+    return lambda wildcards, output: str(Path(output[0]).parent).removesuffix(number)
+
+
+def unlisted(wildcards):
+    """Tell how to list a resumed run that somebody asks for."""
+    name = wildcards.model
+    print(
+        f"error: {name} is not listed under `resume:` in the configuration: "
+        f"add `resume: {{{name}: {{epochs: ...}}}}`",
+        file=sys.stderr,
+    )
+    sys.exit(2)
+
+
+# ---------------------------------------------------------------- code
 
 
 def library_of(script):

@@ -16,8 +16,10 @@ rule demo_cohort:
         manifests=[f"{DEMO}/demo-{number:03d}/manifest.json" for number in range(1, 13)],
     log:
         "logs/demo/demo_cohort.txt",
+    conda:
+        "../../envs/meshstage.yaml"
     params:
-        directory=DEMO,
+        directory=subpath(output.table, parent=True),
     shell:
         r"""
         python {input.script:q} --output {params.directory:q} >{log:q} 2>&1

@@ -8,13 +8,6 @@ wildcard_constraints:
     model="|".join(map(re.escape, MODELS)),
 
 
-def held_out():
-    """Stems of the subjects to predict: those not trained on, or all if there are none."""
-    return [stem for stem, row in SUBJECTS.items() if row.split != "train"] or list(
-        SUBJECTS
-    )
-
-
 rule fit_baselines:
     """Fit what a network has to beat: no motion, the mean motion, a linear rule."""
     input:
@@ -31,8 +24,10 @@ rule fit_baselines:
     benchmark:
         f"benchmarks/{config['cohort']}/fit_baselines.tsv"
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
-        template=TEMPLATE,
+        template=subpath(input.template, parent=True),
         train=subject_directories("train"),
     shell:
         r"""
@@ -61,6 +56,8 @@ rule evaluate:
     benchmark:
         f"benchmarks/{config['cohort']}/evaluate/{{model}}.tsv"
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
         model=subpath(input.model, parent=True),
         subjects=subject_directories(),
@@ -93,6 +90,8 @@ rule predict:
     benchmark:
         f"benchmarks/{config['cohort']}/predict/{{model}}.tsv"
     retries: 0
+    conda:
+        "../../envs/meshstage.yaml"
     params:
         model=subpath(input.model, parent=True),
         manifests=[str(SUBJECTS[stem].manifest) for stem in held_out()],

@@ -10,58 +10,6 @@
 # `evaluate` finds a model that is out of date by content.
 
 
-def use_profile_of_train(name):
-    """Give the rule of one run what the profile sets for `train`; its own name wins."""
-    settings = workflow.resource_settings
-    resources, threads = (
-        settings._parsed_overwrite_resources,
-        settings._parsed_overwrite_threads,
-    )
-    if "train" in resources:
-        own = resources.get(name, {})
-        resources[name] = resources["train"].copy()
-        resources[name].update(own)
-    if "train" in threads:
-        threads.setdefault(name, threads["train"])
-
-
-def model_outputs(model):
-    """Every file of a model."""
-    settings = settings_of(model)
-    names = model_file_names(
-        TAGS[settings["network"]],
-        checkpoint_epochs(
-            settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
-        ),
-        Path(TEMPLATE_MESH).name,
-        has_edges=settings["network"] != "mlp",
-        has_shape_model=HAS_SHAPE_MODEL,
-    )
-    return [f"{RESULTS}/models/{model}/{name}" for name in names]
-
-
-def train_options(model):
-    """The run's settings as options of its script; what is not set is the network's default."""
-    settings = settings_of(model)
-    skipped = {"run", "network", "parent", "base", "number", "start"}
-    return [
-        f"--{name.replace('_', '-')}={value}"
-        for name, value in settings.items()
-        if name not in skipped
-    ]
-
-
-def resume_source(model):
-    """The checkpoint that a resumed run starts from."""
-    settings = RESUMES[model]
-    parent = settings_of(settings["parent"])
-    last = settings["start"] == parent["epochs"]
-    name = checkpoint_name(
-        TAGS[settings["network"]], None if last else settings["start"]
-    )
-    return f"{RESULTS}/models/{settings['parent']}/{name}"
-
-
 for model in MODELS:
     resumed = model in RESUMES
     rule_name = f"resume_{model}" if resumed else f"train_{model}"
@@ -82,11 +30,13 @@ for model in MODELS:
             f"logs/{config['cohort']}/{rule_name}.txt",
         benchmark:
             f"benchmarks/{config['cohort']}/{rule_name}.tsv"
+        conda:
+            "../../envs/meshstage.yaml"
         threads: 4
         params:
             script=f"scripts/train_{settings_of(model)['network']}.py",
-            directory=f"{RESULTS}/models/{RESUMES[model]['base'] if resumed else model}",
-            template=TEMPLATE,
+            directory=directory_of_run(model),
+            template=subpath(input.template, parent=True),
             train=subject_directories("train"),
             val=(
                 ["--val", *subject_directories("val")]
@@ -122,17 +72,6 @@ for model in MODELS:
                 --time-budget {params.minutes} \
                 >{log:q} 2>&1
             """
-
-
-def unlisted(wildcards):
-    """Tell how to list a resumed run that somebody asks for."""
-    name = wildcards.model
-    print(
-        f"error: {name} is not listed under `resume:` in the configuration: "
-        f"add `resume: {{{name}: {{epochs: ...}}}}`",
-        file=sys.stderr,
-    )
-    sys.exit(2)
 
 
 rule resume_unlisted:

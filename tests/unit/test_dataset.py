@@ -1,0 +1,54 @@
+"""Samples: which is which, and that nothing is copied that need not be."""
+
+import numpy as np
+import pytest
+
+from meshstage.dataset import PhaseSampleDataset
+from meshstage.errors import InputError
+
+
+def test_one_sample_a_subject_and_phase(tiny_cohort):
+    subjects = tiny_cohort.subjects["train"]
+    dataset = PhaseSampleDataset(subjects)
+    assert len(dataset) == 5 * 3
+    assert (dataset.n_points, dataset.n_target, dataset.n_features) == (42, 3, 6)
+    assert dataset.subject_ids == [subject.id for subject in subjects]
+    for number, (subject, phase) in enumerate((s, p) for s in subjects for p in range(3)):
+        index, scores, stage, targets = dataset[number]
+        assert index == number
+        np.testing.assert_array_equal(scores, subject.shape_scores.astype(np.float32))
+        assert float(stage) == np.float32(subject.stages[phase])
+        np.testing.assert_array_equal(targets, subject.targets[phase])
+
+
+def test_batch_of_targets_keeps_the_order_asked_for(tiny_cohort):
+    dataset = PhaseSampleDataset(tiny_cohort.subjects["train"])
+    batch = dataset.targets([7, 0, 7])
+    assert batch.shape == (3, 42, 3)
+    for row, index in zip(batch, [7, 0, 7], strict=True):
+        np.testing.assert_array_equal(row, dataset[index][3])
+
+
+def test_targets_are_mapped_not_read(tiny_cohort):
+    """The map is what lets all ranks of a machine share one copy."""
+    for subject in tiny_cohort.subjects["train"]:
+        assert isinstance(subject.targets, np.memmap)
+
+
+def test_cache_keeps_at_most_its_number_oldest_out_first(tiny_cohort):
+    dataset = PhaseSampleDataset(tiny_cohort.subjects["train"], cache_max_samples=2)
+    dataset.targets([0, 1, 2])
+    assert list(dataset._cache) == [1, 2]
+    np.testing.assert_array_equal(dataset.targets([1])[0], dataset.subjects[0].targets[1])
+
+
+def test_sample_is_named_as_people_do(tiny_cohort):
+    dataset = PhaseSampleDataset(tiny_cohort.subjects["train"])
+    assert dataset.describe(4) == "subject train-1, phase 1 (stage 0.35)"
+
+
+def test_no_subject_and_negative_cache_are_sentences(tiny_cohort):
+    with pytest.raises(InputError, match="no subject"):
+        PhaseSampleDataset([])
+    with pytest.raises(InputError, match="-1"):
+        PhaseSampleDataset(tiny_cohort.subjects["val"], cache_max_samples=-1)
