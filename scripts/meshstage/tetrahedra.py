@@ -30,7 +30,7 @@ class Tetrahedra:
     cells: np.ndarray
 
     def reversed(self) -> "Tetrahedra":
-        """Number the corners of all the other way round, which changes the sign of volumes."""
+        """Give the corners of all in the other order, which changes the sign of volumes."""
         return Tetrahedra(np.ascontiguousarray(self.corners[:, [0, 1, 3, 2]]), self.cells)
 
 

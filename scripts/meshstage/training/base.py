@@ -64,6 +64,8 @@ class TrainPhysicsNeMoBase(ABC):
     architecture_name: str
     # Change memory or speed, not the function that is learned.
     hardware_fields: tuple[str, ...] = ()
+    # Shape the loss, not the function: fixed within a run, free where a checkpoint is resumed.
+    loss_fields: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         self.epochs = 1500
@@ -194,6 +196,9 @@ class TrainPhysicsNeMoBase(ABC):
 
     def _on_epoch_start(self, epoch: int) -> None:  # noqa: B027  a hook, not a duty
         """Prepare an epoch, counted from 1."""
+
+    def _on_validation_batch(self, predictions: Tensor, indices: Tensor) -> None:  # noqa: B027
+        """Look at predictions of validation samples, shaped as in `_compute_loss`."""
 
     def _epoch_terms(self, context: DistributedContext) -> dict[str, float]:
         """Give further values of the epoch that has ended, by name, equal on all ranks."""

@@ -185,6 +185,7 @@ class Loop:
             self.trainer.batch_size,
             self.context,
             pause,
+            self.trainer._on_validation_batch if feed is self.session.val_feed else None,
         )
 
     def _save(self, flags: int) -> None:

@@ -73,7 +73,7 @@ def refuse_other_model(
         "n_target": statistics.n_target,
         "target_array": statistics.target_array,
         "template_fingerprint": template.fingerprint,
-        **function_fields(trainer),
+        **{k: v for k, v in function_fields(trainer).items() if k not in trainer.loss_fields},
     }
     width = {"n_pca": len(origin["pca_mean"])} if "pca_mean" in origin else {}
     given = width | {key: origin[key] for key in own if key in origin}

@@ -17,6 +17,7 @@ def root_mean_square_error(
     batch_size: int,
     context: DistributedContext,
     before_batch: Callable[[], None],
+    look: Callable[[Tensor, Tensor], None] | None = None,
 ) -> float | None:
     """Compute sqrt(sum over points and components of error squared / number of points).
 
@@ -30,6 +31,8 @@ def root_mean_square_error(
     context : DistributedContext
     before_batch : callable
         Called as often on every rank.
+    look : callable, optional
+        Takes each batch of predictions, and the (B,) indices of their samples.
 
     Returns
     -------
@@ -43,7 +46,10 @@ def root_mean_square_error(
         mine = together[context.rank :: context.world_size]
         if len(mine):
             on_device, pca, stage, targets = feed.batch(mine)
-            error = (predict(pca, stage).to(targets.dtype) - targets).double()
+            predictions = predict(pca, stage).to(targets.dtype)
+            if look:
+                look(predictions, on_device)
+            error = (predictions - targets).double()
             squared[on_device] = error.square().sum(dim=(1, 2))
     mean = context.sum(squared).sum() / (n_samples * feed.dataset.n_points)
     value = float(mean.sqrt()) * feed.target_scale
