@@ -28,7 +28,7 @@ class TemplateGraph(nn.Module):
     edge_features: Tensor
     source: Tensor
     destination: Tensor
-    degree: Tensor
+    inverse_degree: Tensor
 
     def __init__(self, edge_index: Tensor, edge_features: Tensor, n_nodes: int) -> None:
         super().__init__()
@@ -52,7 +52,7 @@ class TemplateGraph(nn.Module):
             "edge_features": edge_features[by_destination],
             "source": source.contiguous(),
             "destination": destination.contiguous(),
-            "degree": degree.to(edge_features.dtype),
+            "inverse_degree": degree.to(edge_features.dtype).reciprocal(),
         }.items():
             # Not persistent: the network's checkpoint holds weights, the template its own files.
             self.register_buffer(name, tensor, persistent=False)

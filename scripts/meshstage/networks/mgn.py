@@ -6,11 +6,12 @@ along edges moves whole rows of a batch.
 
 import torch
 from physicsnemo.models.meshgraphnet import MeshGraphNet
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
 from meshstage.errors import InputError, Problem
+from meshstage.networks.edge_block import edge_block
 from meshstage.networks.graph import TemplateGraph
 
 
@@ -18,7 +19,8 @@ class TemplateMeshGraphNet(MeshGraphNet):
     """Run MeshGraphNet's parameters over one shared graph, without torch_scatter.
 
     Constructor, parameters and state dict are PhysicsNeMo's; the result is the same function
-    of the parameters as its own forward over B copies of the graph.
+    of the parameters as its own forward over B copies of the graph. Expects what
+    `build_mesh_graph_net` makes: ReLU, LayerNorm, mean aggregation. First derivatives only.
     """
 
     def forward(
@@ -43,13 +45,13 @@ class TemplateMeshGraphNet(MeshGraphNet):
         """
         nodes = self._encode_nodes(node_features, graph, sample_features)  # (N, B, H)
         edges = self.edge_encoder(graph.edge_features)[:, None]  # (E, 1, H): once for all samples
+        mean = nodes.new_empty(0)  # what a node block takes from the edge block before it
         for start, end in self.processor.checkpoint_segments:
+            state = (start, end, nodes, edges, mean, graph)
             if self.processor.num_processor_checkpoint_segments > 0:
-                nodes, edges = checkpoint(
-                    self._run_layers, start, end, nodes, edges, graph, use_reentrant=False
-                )
+                nodes, edges, mean = checkpoint(self._run_layers, *state, use_reentrant=False)
             else:
-                nodes, edges = self._run_layers(start, end, nodes, edges, graph)
+                nodes, edges, mean = self._run_layers(*state)
         return self.node_decoder(nodes).transpose(0, 1).contiguous()
 
     def _encode_nodes(
@@ -65,36 +67,20 @@ class TemplateMeshGraphNet(MeshGraphNet):
         return rest(of_nodes[:, None] + of_samples)
 
     def _run_layers(
-        self, start: int, end: int, nodes: Tensor, edges: Tensor, graph: TemplateGraph
-    ) -> tuple[Tensor, Tensor]:
+        self, start: int, end: int, nodes: Tensor, edges: Tensor, mean: Tensor, graph: TemplateGraph
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        last_edge_block = self.processor.num_processor_layers - 2
         for index in range(start, end):
             layer = self.processor.processor_layers[index]
             if index % 2 == 0:
-                edges = edges + _edge_mlp(layer.edge_mlp.model, edges, nodes, graph)
+                edges, mean = edge_block(
+                    layer.edge_mlp.model, edges, nodes, graph, keep_edges=index < last_edge_block
+                )
             else:
-                mean = _mean_at_destination(edges, graph).to(nodes.dtype)
-                nodes = nodes + layer.node_mlp.model(torch.cat((mean, nodes), dim=-1))
-        return nodes, edges
-
-
-def _edge_mlp(mlp: nn.Sequential, edges: Tensor, nodes: Tensor, graph: TemplateGraph) -> Tensor:
-    """Apply an edge block's MLP to ``[edge | source | destination]``, never concatenated."""
-    first, rest = mlp[0], mlp[1:]
-    of_edge, of_source, of_destination = first.weight.split(edges.shape[-1], dim=1)
-    at_edges = functional.linear(edges, of_edge, first.bias)
-    at_edges = at_edges + functional.linear(nodes, of_source).index_select(0, graph.source)
-    at_edges = at_edges + functional.linear(nodes, of_destination).index_select(
-        0, graph.destination
-    )
-    return rest(at_edges)
-
-
-def _mean_at_destination(edges: Tensor, graph: TemplateGraph) -> Tensor:
-    """Average what arrives at each node, in at least float32; zero where nothing arrives."""
-    edges = edges.to(torch.promote_types(edges.dtype, torch.float32))
-    total = edges.new_zeros(graph.n_nodes, *edges.shape[1:])
-    total = total.index_add(0, graph.destination, edges)
-    return total / graph.degree.to(edges.dtype)[:, None, None]
+                assert layer.aggregation == "mean", f"no aggregation {layer.aggregation!r} here"
+                inputs = torch.cat((mean.to(nodes.dtype), nodes), dim=-1)
+                nodes = nodes + layer.node_mlp.model(inputs)
+        return nodes, edges, mean
 
 
 def build_mesh_graph_net(
