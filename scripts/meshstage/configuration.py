@@ -36,7 +36,8 @@ def check_config(config: Mapping[str, Any], schema_file: Path, name: str) -> dic
     InputError
         With every key that is unknown, missing or has a wrong value.
     """
-    return _checked(dict(config), _load_schema(schema_file), name)
+    schema = _load_schema(schema_file)
+    return _checked(_with_numbers(dict(config), schema), schema, name)
 
 
 def read_runs(path: Path, schema_file: Path) -> dict[str, dict[str, Any]]:
@@ -165,13 +166,25 @@ def _load_schema(path: Path) -> dict[str, Any]:
     return loaded
 
 
-def _parse(cell: str, schema: Mapping[str, Any]) -> str | int | float:
-    """Read a cell as the number that its column wants; what is none stays text and is refused."""
+def _with_numbers(value: Any, schema: Mapping[str, Any]) -> Any:
+    """Read text as the number that its key wants.
+
+    YAML 1.1 takes ``1e-4`` for text, and Snakemake's ``--config`` all that is nested.
+    """
+    if isinstance(value, dict):
+        of_key = schema.get("properties", {})
+        of_others = schema.get("additionalProperties") or {}
+        return {k: _with_numbers(v, of_key.get(k, of_others)) for k, v in value.items()}
+    return _parse(value, schema) if isinstance(value, str) else value
+
+
+def _parse(text: str, schema: Mapping[str, Any]) -> str | int | float:
+    """Read text as the number that a schema wants; what is none stays text and is refused."""
     kinds = {"integer": int, "number": float}
     try:
-        return kinds.get(schema.get("type", ""), str)(cell)
+        return kinds.get(str(schema.get("type")), str)(text)
     except ValueError:
-        return cell
+        return text
 
 
 def _is_finite_number(checker: jsonschema.TypeChecker, value: object) -> bool:

@@ -30,6 +30,13 @@ def test_defaults_are_filled_in_and_given_values_kept():
     assert config["resume"] == {}
 
 
+def test_numbers_that_yaml_takes_for_text_are_numbers():
+    """PyYAML reads `1e-4` as text, and `--config` gives nested numbers as text."""
+    loaded = yaml.safe_load("mgn_1: {epochs: '80', learning_rate: 1e-4}")
+    assert isinstance(loaded["mgn_1"]["learning_rate"], str)
+    assert checked(resume=loaded)["resume"] == {"mgn_1": {"epochs": 80, "learning_rate": 1e-4}}
+
+
 def test_shipped_configuration_is_valid():
     config = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     check_config(config, SCHEMAS / "config.schema.yaml", "config.yaml")
