@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+import pyvista as pv
 
 from meshstage.cells import Cells
 from meshstage.errors import InputError, Problem
@@ -108,3 +109,43 @@ def describe_bad(bad: np.ndarray, cells: np.ndarray) -> str:
         f"{len(ids)} of {len(cells)} tetrahedra of the reference are inverted or flat: "
         f"cell {', '.join(map(str, ids[:_SHOWN]))}{more}"
     )
+
+
+def shear_moduli(mesh: pv.DataSet, cells: np.ndarray, array: str) -> np.ndarray:
+    """Take the shear modulus of each element from a cell array of the template.
+
+    Parameters
+    ----------
+    mesh : pyvista mesh
+        The template.
+    cells : (n_elements,) array of int
+        The cell that each element is.
+    array : str
+
+    Returns
+    -------
+    (n_elements,) float64 array, kPa
+
+    Raises
+    ------
+    InputError
+        If there is no such array, or an element's value is not finite and above 0.
+    """
+    if array not in mesh.cell_data:
+        known = ", ".join(mesh.cell_data.keys()) or "none"
+        raise InputError(
+            f"the template has no cell array {array!r} for the shear modulus (it has: {known}); "
+            "name one of its cell arrays, or none"
+        )
+    values = np.asarray(mesh.cell_data[array])
+    if values.ndim != 1 or values.dtype.kind not in "iuf":
+        raise InputError(f"the cell array {array!r} does not hold one number a cell; give kPa")
+    moduli = values[cells].astype(np.float64)
+    wrong = ~(np.isfinite(moduli) & (moduli > 0))
+    if wrong.any():
+        raise InputError(
+            f"the cell array {array!r} gives {int(wrong.sum())} tetrahedra a shear modulus that is "
+            f"not finite and above 0 (the first: cell {cells[wrong][0]}, {moduli[wrong][0]:g}); "
+            "give kPa"
+        )
+    return moduli

@@ -58,6 +58,8 @@ class TrainPhysicsNeMoBase(ABC):
         Part of a GPU's free memory that targets may take for good.
     deadline : float or None
         Of ``time.monotonic()``: training saves and leaves before.
+    target_scale : float
+        What predictions are to be multiplied by; known from ``setup_inputs`` on.
     """
 
     model_tag: str
@@ -81,6 +83,7 @@ class TrainPhysicsNeMoBase(ABC):
         self.max_skipped_fraction = 0.1
         self.device_memory_fraction = 0.5
         self.deadline: float | None = None
+        self.target_scale = 1.0
         self._compile_compatible = True
         # Rows of one batch are not shuffled: their order cannot change a mean.
         self._shuffle_points_within_batch = False

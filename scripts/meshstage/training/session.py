@@ -54,6 +54,7 @@ class Session:
         network = trainer.build_model(statistics.n_features, statistics.n_target)
         self.network = network.to(device, dtype)
         normalised = torch.from_numpy(statistics.normalise_coordinates(coordinates))
+        trainer.target_scale = statistics.target_scale
         trainer.setup_inputs(template, normalised.to(dtype), device)
         self.optimizer = make_optimizer(self.network.parameters(), trainer.learning_rate)
         self.train_feed = Feed(train, statistics, device, dtype, trainer.device_memory_fraction)
