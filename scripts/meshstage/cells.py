@@ -285,7 +285,7 @@ def describe_difference(cells: Cells, template: Cells, n_points: int) -> str:
     if cells.n_cells != template.n_cells:
         return f"has {cells.n_cells} cells, the template has {template.n_cells}"
     if _sorted_cells(cells) == _sorted_cells(template):
-        return "has the template's cells, but the order of the cells differs"
+        return "has the template's cells, but their order, or that of the points in them, differs"
     if np.array_equal(_signature(cells, n_points), _signature(template, n_points)):
         return "is the template's mesh renumbered: the order of points or cells differs"
     first = _first(cells, template)

@@ -12,6 +12,7 @@ import numpy as np
 from meshstage.cohort import load_record
 from meshstage.errors import InputError, Problem
 from meshstage.examine import SubjectRecord
+from meshstage.files import real_path
 from meshstage.leakage import Entry, shared_phases
 from meshstage.subjects_table import SubjectRow
 from meshstage.template import Template
@@ -100,8 +101,8 @@ def check_cohort(
     )
 
 
-def _manifest_key(entry: Entry) -> Path:
-    return Path(entry.record.manifest).resolve()
+def _manifest_key(entry: Entry) -> str:
+    return real_path(Path(entry.record.manifest))
 
 
 def _template_problems(template: Template, network: str | None) -> Iterator[Problem]:
@@ -128,7 +129,7 @@ def _count_problem(entries: Sequence[Entry], template: Template) -> Iterator[Pro
 
 
 def _table_problems(entries: Sequence[Entry], table: Path | None) -> Iterator[Problem]:
-    first: dict[Path, Entry] = {}
+    first: dict[str, Entry] = {}
     for entry in entries:
         other = first.setdefault(_manifest_key(entry), entry)
         if other is not entry and entry.row and other.row:
@@ -274,19 +275,19 @@ def ingested_entries(
     problems : list of Problem
         Folders that cannot be loaded, and rows that have none.
     """
-    records: dict[Path, SubjectRecord] = {}
+    records: dict[str, SubjectRecord] = {}
     problems = []
     for directory in directories:
         try:
             record = load_record(directory)
-            records.setdefault(Path(record.manifest).resolve(), record)
+            records.setdefault(real_path(Path(record.manifest)), record)
         except InputError as error:
             problems += error.problems
     if rows is None:
         return [Entry(None, record) for record in records.values()], problems
     entries = []
     for row in rows:
-        found = records.get(row.manifest.resolve())
+        found = records.get(real_path(row.manifest))
         if found:
             entries.append(Entry(row, found))
         elif not problems:

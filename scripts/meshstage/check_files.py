@@ -12,6 +12,7 @@ from tqdm import tqdm
 from meshstage.check import Report, check_cohort
 from meshstage.errors import InputError, Problem
 from meshstage.examine import Examination, SubjectRecord, examine_subject, subject_record
+from meshstage.files import real_path
 from meshstage.leakage import Entry
 from meshstage.manifest import draft_manifest
 from meshstage.subjects_table import SubjectRow, read_subjects_table
@@ -61,12 +62,9 @@ def check_files(
         # Without a template no mesh can be judged, but every manifest can.
         problems += [p for row in rows for p in draft_manifest(row.manifest).problems]
         return Report(str(mesh_path), network, {}, 0, problems)
-    manifests = list(dict.fromkeys(row.manifest.resolve() for row in rows))
-    written = {row.manifest.resolve(): row.manifest for row in reversed(rows)}
-    records = dict(
-        zip(manifests, _examine([written[m] for m in manifests], template, jobs), strict=True)
-    )
-    entries = [Entry(row, records[row.manifest.resolve()]) for row in rows]
+    written = {real_path(row.manifest): row.manifest for row in reversed(rows)}
+    records = dict(zip(written, _examine(list(written.values()), template, jobs), strict=True))
+    entries = [Entry(row, records[real_path(row.manifest)]) for row in rows]
     return check_cohort(template, entries, table, network, problems)
 
 

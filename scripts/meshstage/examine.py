@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict
 
 from meshstage.cells import canonical_cells, describe_difference
 from meshstage.errors import InputError, Problem
+from meshstage.files import real_path
 from meshstage.manifest import Draft, draft_manifest, read_shape_scores
 from meshstage.meshes import non_finite, point_array, read_mesh
 from meshstage.subject_names import subject_stem
@@ -201,7 +202,7 @@ def rows_on_template(mesh: Any, template: Template) -> np.ndarray | None:
 
 def _points(mesh: Any) -> np.ndarray:
     points = np.asarray(mesh.points)
-    if problem := non_finite(points, "the points"):
+    if problem := non_finite(points, "points"):
         raise InputError(problem)
     return points.astype(np.float64)
 
@@ -224,7 +225,7 @@ def _examine_phase(subject: Examination, index: int, path: Path, label: str) -> 
             return
         values = point_array(mesh, name)
         record.n_target = values.shape[1]
-        if problem := non_finite(values, f"the point array {name!r}"):
+        if problem := non_finite(values, f"point array {name!r}"):
             raise InputError(problem)
         if rows is not None:
             points, values = points[rows], values[rows]
@@ -248,7 +249,7 @@ def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
 def _as_float32(values: np.ndarray, name: str) -> np.ndarray:
     with np.errstate(over="ignore"):
         narrow = values.astype(np.float32)
-    if problem := non_finite(narrow, f"the point array {name!r}, as float32,"):
+    if problem := non_finite(narrow, f"point array {name!r} as float32"):
         raise InputError(problem)
     return narrow
 
@@ -280,6 +281,12 @@ def _warn(subject: Examination) -> None:
             Problem(what, todo, str(subject.draft.path), subject.draft.label, severity="warning")
         )
 
+    by_file: dict[str, list[int]] = {}
+    for phase in subject.phases:
+        by_file.setdefault(real_path(Path(phase.mesh)), []).append(phase.index)
+    for indices in by_file.values():
+        if len(indices) > 1:
+            warn(f"the phases {indices} are one mesh file", "check that the motion stands still")
     name = subject.draft.target_array
     largest = [p.max_abs_target for p in subject.phases if p.max_abs_target is not None]
     if largest and not any(largest):

@@ -119,7 +119,7 @@ def file_problem(path: Path) -> Problem | None:
             what, todo = "the file cannot be read (permission denied)", "change its permissions"
         elif path.is_symlink():
             target = os.fsdecode(path.readlink())
-            what = f"is a symbolic link to {target}, which does not exist (not found)"
+            what = f"is a symbolic link to {target}, which {_why_dangling(path)}"
             todo = "mend the link"
         elif path.is_dir():
             what, todo = "is a folder, not a file", "name a file in it"
@@ -131,6 +131,15 @@ def file_problem(path: Path) -> Problem | None:
         reason = getattr(error, "strerror", None) or str(error)
         what, todo = f"the path cannot be used ({reason})", "write another path"
     return Problem(what=what, todo=todo, file=str(path))
+
+
+def _why_dangling(path: Path) -> str:
+    try:
+        path.stat()
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            return "leads in a circle"
+    return "does not exist (not found)"
 
 
 def real_path(path: Path) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 
 from meshstage.errors import Problem
 from meshstage.examine import PhaseRecord, SubjectRecord
+from meshstage.files import real_path
 from meshstage.subjects_table import SubjectRow
 from meshstage.template import Template
 
@@ -49,7 +50,7 @@ def shared_phases(entries: Sequence[Entry], template: Template) -> Iterator[Prob
     phases = [(n, phase) for n, entry in enumerate(entries) for phase in entry.record.phases]
     found: dict[Pair, dict[int, tuple[PhaseRecord, PhaseRecord, str]]] = defaultdict(dict)
     for how, pairs in (
-        ("are the same file", _equal(phases, lambda p: str(Path(p.mesh).resolve()))),
+        ("are the same file", _equal(phases, lambda p: real_path(Path(p.mesh)))),
         ("are byte for byte the same file", _same_bytes(phases, template)),
         ("hold the same points and targets", _alike(phases, template)),
     ):

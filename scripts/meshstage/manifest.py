@@ -280,7 +280,7 @@ def _explain(item: Any) -> tuple[str, str]:
     if kind == "missing":
         return "is missing", "add it"
     if kind == "value_error":
-        return f"{item['ctx']['error']}: it is {shown}", "write another"
+        return f"{shorten(json.dumps(value, ensure_ascii=False))} {item['ctx']['error']}", "mend it"
     if kind in ("greater_than_equal", "less_than_equal"):
         return f"is {value}, outside 0 to 1", "write a number from 0 to 1"
     wanted = {"float_type": "a number", "string_type": "a string", "model_type": "an object"}

@@ -3,8 +3,6 @@
 import re
 from pathlib import Path
 
-import numpy as np
-
 from meshstage.errors import InputError, Problem
 
 _OTHER_KINDS = [
@@ -50,10 +48,10 @@ def check_signature(path: Path, suffix: str) -> None:
     for pattern, kind, todo in _OTHER_KINDS:
         if re.match(pattern, head):
             raise _refuse(path, f"is {kind}, not a valid mesh file", todo)
-    check = {".vtk": _check_legacy, ".ply": _check_ply, ".stl": _check_stl, ".obj": _check_obj}
+    check = {".vtk": _check_legacy, ".stl": _check_stl, ".obj": _check_obj}
     if suffix in check:
         check[suffix](path, head)
-    else:
+    elif suffix != ".ply":  # whose own reader tells
         _check_xml(path, suffix, head, tail)
 
 
@@ -121,18 +119,64 @@ def _check_legacy(path: Path, head: bytes) -> None:
         )
     lines = head.split(b"\n", 3)
     if len(lines) > 2 and lines[2].strip().upper() == b"ASCII":
-        words = path.read_bytes().split()
-        upper = [word.upper() for word in words[:64]]
-        if b"POINTS" in upper:
-            # VTK's reader says nothing when an ASCII file ends among its points.
-            at = upper.index(b"POINTS")
-            wanted = (
-                3 * int(words[at + 1]) if len(words) > at + 1 and words[at + 1].isdigit() else 0
-            )
-            if len(words) < at + 3 + wanted:
-                raise _refuse(
-                    path, "is truncated: it ends among its points", "copy or write the file again"
-                )
+        _check_legacy_end(path)
+
+
+_CELL_KEYWORDS = ("VERTICES", "LINES", "POLYGONS", "TRIANGLE_STRIPS", "CELLS")
+_PER_POINT = {"VECTORS": 3, "NORMALS": 3, "TENSORS": 9}
+
+
+def _check_legacy_end(path: Path) -> None:
+    """Count the numbers after an ASCII file's last heading: VTK says nothing if some are missing.
+
+    All that stands before the last heading is whole, or VTK would have stumbled over it.
+    """
+    lines = [line.split() for line in path.read_text("utf-8", "replace").splitlines()]
+    lines = [words for words in lines if words]
+    at = next(k for k in range(len(lines) - 1, -1, -1) if not _is_number(lines[k][0]))
+    found = sum(len(words) for words in lines[at + 1 :])
+    try:
+        wanted = _numbers_after(lines[: at + 1])
+    except (IndexError, ValueError, StopIteration):
+        wanted = found + 1  # the heading itself is cut off
+    if found < wanted:
+        what = f"is truncated: after its last heading {lines[at][0]} numbers are missing"
+        raise _refuse(path, what, "copy or write the file again")
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
+
+
+def _numbers_after(lines: list[list[str]]) -> int:
+    """How many numbers must follow the last of these lines; some may stand in it already."""
+    words = lines[-1]
+    keyword = words[0].upper()
+    if keyword == "POINTS":
+        return 3 * int(words[1]) - len(words[3:])
+    if keyword in _CELL_KEYWORDS:
+        return int(words[2]) - len(words[3:])
+    if keyword in ("OFFSETS", "CONNECTIVITY"):
+        owner = next(w for w in reversed(lines) if w[0].upper() in _CELL_KEYWORDS)
+        return int(owner[1 if keyword == "OFFSETS" else 2])
+    if keyword == "CELL_TYPES":
+        return int(words[1]) - len(words[2:])
+    if len(words) == 4 and words[1].isdigit() and words[2].isdigit():  # an array of a FIELD
+        return int(words[1]) * int(words[2])
+    if keyword not in ("LOOKUP_TABLE", "TEXTURE_COORDINATES", *_PER_POINT):
+        return 0
+    owner = next(w for w in reversed(lines) if w[0].upper() in ("POINT_DATA", "CELL_DATA"))
+    if keyword == "LOOKUP_TABLE":
+        scalars = lines[-2]
+        if scalars[0].upper() != "SCALARS":  # the colours of a table
+            return 0
+        return int(owner[1]) * (int(scalars[3]) if len(scalars) > 3 else 1)
+    width = int(words[2]) if keyword == "TEXTURE_COORDINATES" else _PER_POINT[keyword]
+    return int(owner[1]) * width
 
 
 def _check_stl(path: Path, head: bytes) -> None:
@@ -157,68 +201,3 @@ def _check_obj(path: Path, head: bytes) -> None:
         raise _refuse(
             path, "is no Wavefront OBJ file: it has no line of a vertex", "write the file again"
         )
-
-
-_PLY_TYPES = {
-    "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2",
-    "ushort": "u2", "uint16": "u2", "int": "i4", "int32": "i4", "uint": "u4", "uint32": "u4",
-    "float": "f4", "float32": "f4", "double": "f8", "float64": "f8",
-}  # fmt: skip
-
-
-def _check_ply(path: Path, head: bytes) -> None:
-    """Walk through a PLY file by its header: VTK's reader crashes on one that is cut off."""
-    if not re.match(rb"ply\r?\n", head):
-        raise _refuse(path, "is no PLY file (not valid)", "save the mesh again")
-    data = path.read_bytes()
-    end = re.search(rb"end_header\r?\n", data)
-    if not end:
-        raise _refuse(path, "is truncated: its header does not end", "copy or write the file again")
-    header = data[: end.start()].decode("ascii", "replace")
-    form = re.search(r"^format (\w+)", header, re.MULTILINE)
-    body = data[end.end() :]
-    elements = _ply_elements(header)
-    try:
-        if form and form[1] == "ascii":
-            rest = sum(count for count, _ in elements) - len(
-                [r for r in body.split(b"\n") if r.strip()]
-            )
-        else:
-            order = ">" if form and form[1] == "binary_big_endian" else "<"
-            rest = _ply_end(body, elements, order) - len(body)
-    except (IndexError, KeyError, ValueError):
-        rest = 1
-    if rest > 0:
-        raise _refuse(
-            path, "is truncated: it ends before its last face", "copy or write the file again"
-        )
-
-
-def _ply_elements(header: str) -> list[tuple[int, list[list[str]]]]:
-    """Elements of a header: how many, and the words of each property's line."""
-    elements: list[tuple[int, list[list[str]]]] = []
-    for line in header.splitlines():
-        words = line.split()
-        if words[:1] == ["element"]:
-            elements.append((int(words[2]), []))
-        elif words[:1] == ["property"]:
-            elements[-1][1].append(words[1:])
-    return elements
-
-
-def _ply_end(body: bytes, elements: list[tuple[int, list[list[str]]]], order: str) -> int:
-    """Position at which the last element of a binary file must end."""
-    position = 0
-    for count, properties in elements:
-        if all(words[0] != "list" for words in properties):
-            position += count * sum(np.dtype(_PLY_TYPES[words[0]]).itemsize for words in properties)
-            continue
-        for _ in range(count):
-            for words in properties:
-                if words[0] != "list":
-                    position += np.dtype(_PLY_TYPES[words[0]]).itemsize
-                    continue
-                kind = np.dtype(order + _PLY_TYPES[words[1]])
-                length = int(np.frombuffer(body, kind, count=1, offset=position)[0])
-                position += kind.itemsize + length * np.dtype(_PLY_TYPES[words[2]]).itemsize
-    return position

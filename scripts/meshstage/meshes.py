@@ -1,16 +1,19 @@
 """Mesh files of other people: one reader, whose errors are sentences, and one writer."""
 
+import importlib
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyvista as pv
+from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
 
 from meshstage.cells import cell_arrays, cell_fingerprint, mesh_edges
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic, file_problem, shorten
 from meshstage.mesh_files import check_signature
+from meshstage.ply import read_ply
 
 __all__ = [
     "cell_fingerprint",
@@ -30,10 +33,12 @@ _READERS = {
     ".pvtp": ("vtkIOXML", "vtkXMLPPolyDataReader"),
     ".pvtu": ("vtkIOXML", "vtkXMLPUnstructuredGridReader"),
     ".vtk": ("vtkIOLegacy", "vtkGenericDataObjectReader"),
-    ".ply": ("vtkIOPLY", "vtkPLYReader"),
     ".stl": ("vtkIOGeometry", "vtkSTLReader"),
     ".obj": ("vtkIOGeometry", "vtkOBJReader"),
 }
+_SUFFIXES = (*_READERS, ".ply")
+_LEGACY_KINDS = ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields")
+_MESH_TYPES = (0, 4)  # VTK_POLY_DATA, VTK_UNSTRUCTURED_GRID
 
 
 def read_mesh(path: Path) -> Any:
@@ -53,35 +58,14 @@ def read_mesh(path: Path) -> Any:
     if problem := file_problem(path):
         raise InputError(problem)
     suffix = path.suffix.lower()
-    if suffix not in _READERS:
-        raise _refuse(
-            path,
-            f"is no mesh file by its ending {suffix!r}",
-            f"save it as one of {', '.join(_READERS)}",
-        )
+    if suffix not in _SUFFIXES:
+        what = f"is no mesh file by its ending {suffix!r}"
+        raise _refuse(path, what, f"save it as one of {', '.join(_SUFFIXES)}")
     check_signature(path, suffix)
-    data, messages = _read_with_vtk(path, suffix)
-    failure = next((m for m in messages if re.search(r"error|fail|cannot", m, re.IGNORECASE)), None)
-    if failure:
-        raise _refuse(
-            path,
-            f"cannot be read, it is damaged or incomplete (VTK: {shorten(failure, 160)})",
-            "write the file again",
-        )
-    if data is None or data.GetDataObjectType() not in (0, 4):  # VTK_POLY_DATA, _UNSTRUCTURED_GRID
-        kind = "no mesh that VTK knows" if data is None else data.GetClassName()
-        raise _refuse(
-            path,
-            f"holds {kind}, not a surface or unstructured grid (not valid here)",
-            "save it as .vtp or .vtu",
-        )
-    mesh = pv.wrap(data)
+    mesh = read_ply(path) if suffix == ".ply" else _read_with_vtk(path, suffix)
     if mesh.n_points == 0:
-        raise _refuse(
-            path,
-            "reads as empty (0 points): it is truncated or nothing was saved",
-            "write the file again",
-        )
+        what = "reads as empty (0 points): it is truncated or nothing was saved"
+        raise _refuse(path, what, "write the file again")
     _check_connectivity(mesh, path)
     return mesh
 
@@ -90,17 +74,9 @@ def _refuse(path: Path, what: str, todo: str) -> InputError:
     return InputError(Problem(what=what, todo=todo, file=str(path)))
 
 
-def _read_with_vtk(path: Path, suffix: str) -> tuple[Any, list[str]]:
-    """Read with VTK's own reader; what VTK would only print comes back as messages."""
-    import importlib
-
-    from vtkmodules.vtkCommonCore import vtkOutputWindow, vtkStringOutputWindow
-
-    module, name = _READERS[suffix]
-    reader = getattr(importlib.import_module(f"vtkmodules.{module}"), name)()
-    for switch in ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TCoords", "Fields"):
-        if suffix == ".vtk":
-            getattr(reader, f"ReadAll{switch}On")()
+def _read_with_vtk(path: Path, suffix: str) -> Any:
+    """Read with VTK's own reader; an error that VTK would only print is raised."""
+    reader = _reader(suffix)
     before, window = vtkOutputWindow.GetInstance(), vtkStringOutputWindow()
     vtkOutputWindow.SetInstance(window)
     try:
@@ -109,11 +85,31 @@ def _read_with_vtk(path: Path, suffix: str) -> tuple[Any, list[str]]:
             reader.Update()
     finally:
         vtkOutputWindow.SetInstance(before)
-    return reader.GetOutputDataObject(0), _messages(window.GetOutput())
+    for message in _messages(window.GetOutput()):
+        if re.search(r"error|fail|cannot", message, re.IGNORECASE):
+            what = f"cannot be read, it is damaged or incomplete (VTK: {shorten(message, 160)})"
+            raise _refuse(path, what, "write the file again")
+    data = reader.GetOutputDataObject(0)
+    if data is None or data.GetDataObjectType() not in _MESH_TYPES:
+        kind = "nothing that VTK knows" if data is None else data.GetClassName()
+        what = f"holds {kind}, not a valid surface or unstructured grid"
+        raise _refuse(path, what, "save it as .vtp or .vtu")
+    return pv.wrap(data)
 
 
-def _messages(printed: str) -> list[str]:
+def _reader(suffix: str) -> Any:
+    module, name = _READERS[suffix]
+    reader = getattr(importlib.import_module(f"vtkmodules.{module}"), name)()
+    if suffix == ".vtk":  # its reader takes the first array of each kind only, unless told to
+        for kind in _LEGACY_KINDS:
+            getattr(reader, f"ReadAll{kind}On")()
+    return reader
+
+
+def _messages(printed: str | bytes) -> list[str]:
     """Cut what VTK prints into its errors and warnings, without places in its source."""
+    if isinstance(printed, bytes):  # it quotes something that is not UTF-8
+        printed = printed.decode("utf-8", "replace")
     parts = re.split(r"(?:ERROR|Warning|Generic Warning): In \S+, line \d+\n", printed)
     # Ranges that VTK keeps beside an array with infinite values ("inf") it cannot read back.
     parts = [part for part in parts if "InformationKey" not in part]
@@ -128,7 +124,9 @@ def _check_connectivity(mesh: Any, path: Path) -> None:
     else:
         groups = [mesh.GetCells()]
     for cells in groups:
-        _, connectivity = cell_arrays(cells)
+        offsets, connectivity = cell_arrays(cells)
+        if offsets[0] != 0 or offsets[-1] != len(connectivity) or (np.diff(offsets) < 0).any():
+            raise _refuse(path, "is damaged: its cells overlap (invalid)", "write the file again")
         if len(connectivity):
             low, high = int(connectivity.min()), int(connectivity.max())
             if low < 0 or high >= mesh.n_points:
@@ -181,10 +179,9 @@ def non_finite(values: np.ndarray, name: str) -> Problem | None:
     point = int(np.flatnonzero(bad[:, component])[0])
     value = values[point, component]
     kind = "NaN" if np.isnan(value) else ("-infinity" if value < 0 else "+infinity")
-    count = int(bad.sum())
     return Problem(
-        what=f"{name} is not finite: {count} of its values, the first is {kind} "
-        f"at point {point}, component {component}",
+        what=f"{name}: {int(bad.sum())} of {bad.size} values are not finite, "
+        f"the first is {kind} at point {point}, component {component}",
         todo="mend or leave out this mesh",
     )
 

@@ -24,7 +24,7 @@ def checked_id(value: str) -> str:
     """Give a subject id back; ValueError if it cannot become a file name."""
     checked_text(value)
     if re.search(r"[/\\]", value) or value.strip() in (".", ".."):
-        raise ValueError("would leave the output folder: a subject id is a name, not a path")
+        raise ValueError("would leave the output folder, it is a path and not a name")
     if any(unicodedata.category(character) == "Cc" for character in value):
         raise ValueError("holds a control character")
     length = len(_encode(value))
@@ -57,7 +57,7 @@ def subject_stem(subject_id: str) -> str:
     try:
         return _encode(checked_id(subject_id))
     except ValueError as error:
-        raise InputError(f"the subject id {shorten(subject_id)!r} {error}") from None
+        raise InputError(f"the subject_id {shorten(subject_id)!r} {error}") from None
 
 
 def _encode(subject_id: str) -> str:

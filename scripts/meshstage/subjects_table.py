@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from meshstage.errors import InputError, Problem
-from meshstage.files import file_problem, read_json, read_text
+from meshstage.files import file_problem, read_json, read_text, real_path, shorten
 from meshstage.subject_names import subject_stem
 
 SPLITS = ("train", "val", "test")
@@ -49,39 +49,35 @@ def read_subjects_table(path: Path) -> list[SubjectRow]:
         an empty cell, no row at all.
     """
     lines = re.split(r"\r\n|\n|\r", read_text(path))
-    cells = [_split_line(line) for line in lines]
-    header = cells[0]
-    problems = _header_problems(header, lines[0])
-    rows = []
-    if not problems:
-        for number, row in enumerate(cells[1:], start=2):
-            if any(row):
-                parsed = _parse_row(dict(zip(header, row, strict=False)), number, path)
-                if len(row) != len(header):
-                    parsed = Problem(
-                        f"line {number} has {len(row)} cells, the header has {len(header)}",
-                        "write one manifest and one split a line, with a tab between",
-                    )
-                if isinstance(parsed, Problem):
-                    problems.append(parsed)
-                else:
-                    rows.append(parsed)
-        if not rows and not problems:
-            problems.append(Problem("the table has no rows (it is empty)", "list the subjects"))
+    cells = [(number, _split_line(line)) for number, line in enumerate(lines, start=1)]
+    filled = [(number, row) for number, row in cells if row]
+    if not filled:
+        raise InputError(Problem("the table is empty", "begin with manifest<TAB>split", str(path)))
+    (number, header), *filled = filled
+    problems = _header_problems(header, lines[number - 1])
+    parsed = [] if problems else [_parse_row(header, row, n, path) for n, row in filled]
+    problems += [item for item in parsed if isinstance(item, Problem)]
+    if not problems and not filled:
+        problems.append(Problem("the table has no rows (it is empty)", "list the subjects"))
     if problems:
         raise InputError(*(replace(problem, file=str(path)) for problem in problems))
-    return rows
+    return [item for item in parsed if isinstance(item, SubjectRow)]
 
 
 def _split_line(line: str) -> list[str]:
+    """Cells of one line, without empty ones at its end (spreadsheets add them)."""
     # One line at a time: an unbalanced quote cannot swallow the lines below it.
-    return [cell.strip() for cell in next(csv.reader([line], delimiter="\t"), [])]
+    try:
+        cells = [cell.strip() for cell in next(csv.reader([line], delimiter="\t"), [])]
+    except csv.Error:  # a cell of more than 100 kB is no path
+        cells = [shorten(line)]
+    while cells and not cells[-1]:
+        cells.pop()
+    return cells
 
 
 def _header_problems(header: list[str], line: str) -> list[Problem]:
     columns = ("manifest", "split")
-    if not line.strip():
-        return [Problem("the table is empty or its first line is", "begin with manifest<TAB>split")]
     if len(header) == 1 and re.fullmatch(r"\s*manifest\s*[,; ]\s*split\s*", line):
         return [Problem("the columns are not parted by tabs", "save it as tab-separated text")]
     problems = [
@@ -102,8 +98,14 @@ def _header_problems(header: list[str], line: str) -> list[Problem]:
     return problems
 
 
-def _parse_row(cells: dict[str, str], line: int, path: Path) -> SubjectRow | Problem:
-    manifest, split = cells.get("manifest", ""), cells.get("split", "")
+def _parse_row(header: list[str], row: list[str], line: int, path: Path) -> SubjectRow | Problem:
+    if len(row) != len(header):
+        return Problem(
+            f"line {line} and the header differ: {len(row)} and {len(header)} cells",
+            "write one manifest and one split a line, with a tab between",
+        )
+    cells = dict(zip(header, row, strict=True))
+    manifest, split = cells["manifest"], cells["split"]
     if not manifest or "\0" in manifest:
         return Problem(f"line {line} names no manifest", "write the path of one")
     if split not in SPLITS:
@@ -126,11 +128,11 @@ def subject_stems(rows: list[SubjectRow]) -> list[str]:
     A manifest that stands twice has one stem. A second manifest with the id of the first has the
     stem of its row, so that both are ingested and the clash can be reported.
     """
-    owners: dict[str, Path] = {}
+    owners: dict[str, str] = {}
     stems = []
     for index, row in enumerate(rows):
         stem = stem_or_row(row, index)
-        manifest = row.manifest.absolute()
+        manifest = real_path(row.manifest)
         if owners.setdefault(stem, manifest) != manifest:
             stem = f"row-{index + 1:04d}"
         stems.append(stem)

@@ -185,7 +185,7 @@ def _at(problem: Problem, path: Path) -> Problem:
 
 def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
     mesh = read_mesh(mesh_path)
-    if problem := non_finite(np.asarray(mesh.points), "the points"):
+    if problem := non_finite(np.asarray(mesh.points), "points"):
         raise InputError(problem)
     if not np.ptp(np.asarray(mesh.points, dtype=np.float64), axis=0).any():
         raise InputError(Problem("all points of the template lie at one place", "use a mesh"))
