@@ -1,0 +1,165 @@
+"""The whole chain through Snakemake, once, on the demo cohort with tiny networks."""
+
+import csv
+import json
+
+import numpy as np
+import pytest
+
+from meshstage.meshes import read_mesh, write_mesh
+from workflow.project import Project
+
+RUNS = (
+    "run\tnetwork\tepochs\tbatch_size\tlearning_rate\trmse_log_interval\tprocessor_size\t"
+    "hidden_dim\tlayer_size\tnum_layers\n"
+    "small-mgn\tmgn\t3\t16\t{learning_rate}\t2\t1\t8\t\t\n"
+    "small-mlp\tmlp\t3\t\t\t2\t\t\t16\t2\n"
+)
+MODEL = "results/demo/models/small-mgn"
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory) -> Project:
+    """Train and judge both networks; the tests below look at the same folder, in order."""
+    project = Project.copy(tmp_path_factory.mktemp("chain") / "project")
+    project.write("config/runs.tsv", RUNS.format(learning_rate=""))
+    answer = project.snakemake()
+    assert answer.returncode == 0, answer.stdout
+    return project
+
+
+def weights_of(project: Project) -> bytes:
+    return (project.folder / MODEL / "mgn_stage_model.pt").read_bytes()
+
+
+def test_every_declared_file_is_there_and_the_live_folder_is_gone(trained):
+    files = {path.name for path in (trained.folder / MODEL).iterdir()}
+    assert {
+        "mgn_stage_model.pt",
+        "mgn_stage_model_epoch_00002.pt",
+        "mgn_stage_model_epoch_00003.pt",
+        "mgn_stage_model_metadata.json",
+        "pca_mean_template.vtu",
+        "pca_model.json",
+        "shared_edge_index.pt",
+        "shared_edge_features.pt",
+        "training_losses.json",
+        "training_validation_rmse.json",
+        "training_validation_rmse.csv",
+        "complete.json",
+        "events.jsonl",
+    } <= files
+    assert not {"live", "owner.json"} & files
+
+
+def test_evaluation_has_one_row_a_subject_and_phase(trained):
+    path = trained.folder / "results/demo/evaluation/small-mgn.csv"
+    rows = list(csv.DictReader(path.open(encoding="utf-8")))
+    assert len(rows) == 12 * 8
+    assert {row["split"] for row in rows} == {"train", "val", "test"}
+    # The table agrees with what training itself measured on the same samples and weights:
+    # both sum float32 errors in float64, in another order.
+    history = json.loads((trained.folder / MODEL / "training_validation_rmse.json").read_text())
+    for split in ("train", "val"):
+        squares = [float(row["rmse_mm"]) ** 2 for row in rows if row["split"] == split]
+        assert np.sqrt(np.mean(squares)) == pytest.approx(history[-1][f"{split}_rmse"], rel=1e-5)
+
+
+def test_predictions_are_moved_meshes_of_held_out_subjects(trained):
+    folder = trained.folder / "results/demo/predictions/small-mgn"
+    assert {path.name for path in folder.iterdir()} == {
+        "demo-009", "demo-010", "demo-011", "demo-012"
+    }  # fmt: skip
+    mesh = read_mesh(folder / "demo-011" / "phase_003_stage_0.375.vtu")
+    reference = read_mesh(trained.folder / "results/demo/cohort/demo-011/reference.vtu")
+    moved = np.asarray(reference.points, np.float64) + mesh.point_data["displacement"]
+    # Both files hold float32: eps 6e-8 times 80 mm, twice.
+    np.testing.assert_allclose(mesh.points, moved, rtol=0, atol=2e-5)
+
+
+def test_second_start_has_nothing_to_do(trained):
+    answer = trained.snakemake()
+    assert answer.returncode == 0
+    assert "Nothing to be done" in answer.stdout
+
+
+def test_report_is_made(trained):
+    answer = trained.snakemake("--report", "report.zip")
+    assert answer.returncode == 0, answer.stdout
+    assert (trained.folder / "report.zip").stat().st_size > 10_000
+
+
+def test_touched_manifest_and_edited_code_retrain_nothing(trained):
+    (trained.folder / "results/demo/cohort/demo-001/manifest.json").touch()
+    script = trained.folder / "scripts/meshstage/training/loop.py"
+    script.write_text(script.read_text(encoding="utf-8") + "# a comment\n", encoding="utf-8")
+    answer = trained.snakemake("-n")
+    assert "ingest_subject" in answer.stdout
+    assert "rule train_" not in answer.stdout
+    assert trained.snakemake().returncode == 0
+
+
+def test_edited_script_reruns_its_rule_and_no_training(trained):
+    script = trained.folder / "scripts/evaluate.py"
+    script.write_text(script.read_text(encoding="utf-8") + "# a comment\n", encoding="utf-8")
+    answer = trained.snakemake("-n")
+    assert "rule evaluate:" in answer.stdout
+    assert "rule train_" not in answer.stdout
+    assert "rule ingest_subject:" not in answer.stdout
+
+
+def test_forced_rerun_of_a_finished_model_is_complete_and_changes_no_byte(trained):
+    before = weights_of(trained)
+    answer = trained.snakemake("--forcerun", "train_small-mgn", "--", f"{MODEL}/mgn_stage_model.pt")
+    assert answer.returncode == 0, answer.stdout
+    log = (trained.folder / "logs/demo/train_small-mgn.txt").read_text(encoding="utf-8")
+    assert "is complete, nothing to train" in log
+    assert weights_of(trained) == before
+
+
+def test_changed_setting_is_refused_and_loses_nothing(trained):
+    before = weights_of(trained)
+    trained.write("config/runs.tsv", RUNS.format(learning_rate="0.01"))
+    answer = trained.snakemake(f"{MODEL}/mgn_stage_model.pt")
+    assert answer.returncode == 1
+    assert "learning_rate was 0.001 and is 0.01" in answer.stdout
+    assert "a finished model stands here" in answer.stdout
+    assert weights_of(trained) == before
+    assert (trained.folder / MODEL / "mgn_stage_model_epoch_00002.pt").exists()
+    trained.write("config/runs.tsv", RUNS.format(learning_rate=""))
+
+
+def test_resumed_run_is_a_sibling_that_inherits_statistics_and_history(trained):
+    target = "results/demo/models/small-mgn_1/mgn_stage_model.pt"
+    resume = "resume={small-mgn_1: {epochs: 5, learning_rate: 0.0001}}"
+    answer = trained.snakemake(target, "--config", resume)
+    assert answer.returncode == 0, answer.stdout
+    folder = (trained.folder / target).parent
+    metadata, first = (
+        json.loads((path / "mgn_stage_model_metadata.json").read_text(encoding="utf-8"))
+        for path in (folder, trained.folder / MODEL)
+    )
+    assert metadata["coordinate_scale"] == first["coordinate_scale"]
+    assert [part["from_epoch"] for part in metadata["lineage"]] == [0, 3]
+    assert metadata["lineage"][1]["learning_rate"] == 1e-4
+    assert metadata["resumed_from"].endswith("small-mgn/mgn_stage_model.pt")
+    losses, before = (
+        json.loads((path / "training_losses.json").read_text())
+        for path in (folder, trained.folder / MODEL)
+    )
+    assert len(losses) == 5
+    assert losses[:3] == before
+
+
+def test_changed_data_is_found_by_content(trained):
+    """One phase of a training subject moves by half a millimetre more: evaluate says so."""
+    cohort = trained.folder / "results/demo/cohort/demo-001"
+    mesh = read_mesh(cohort / "phase_003.vtu")
+    mesh.points = mesh.points + 0.5
+    mesh.point_data["displacement"] = mesh.point_data["displacement"] + np.float32(0.5)
+    write_mesh(cohort / "phase_003.vtu", mesh)
+    (cohort / "manifest.json").touch()
+    answer = trained.snakemake("results/demo/evaluation/small-mgn.json")
+    assert answer.returncode == 1, answer.stdout
+    sentences = [line for line in answer.stdout.splitlines() if "error:" in line]
+    assert any("demo-001" in line for line in sentences), answer.stdout
