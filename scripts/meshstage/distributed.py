@@ -5,15 +5,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from itertools import count
 from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
+from torch.distributed.rendezvous import rendezvous
 
 from meshstage.errors import ContinueLater, InputError
 
 T = TypeVar("T")
+
+_trainings = count()  # of this process, as of every other rank
 
 
 @dataclass(frozen=True)
@@ -111,8 +115,14 @@ def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
     if not context.is_distributed:
         yield context
         return
+    # A group of its own for each training of one process: ranks of the next would find the
+    # addresses of the last in torchrun's store, and wait for them for ever.
+    store, _, _ = next(rendezvous("env://"))
     dist.init_process_group(
         "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo",
+        store=dist.PrefixStore(f"meshstage_{next(_trainings)}", store),
+        rank=rank,
+        world_size=world_size,
         # Rank 0 may load and verify a large checkpoint while the others wait.
         timeout=timedelta(minutes=30),
         device_id=where if where.type == "cuda" else None,
