@@ -15,7 +15,7 @@ from meshstage.errors import EXIT_BAD_INPUT, EXIT_CONTINUE_LATER, InputError
 
 # What a launcher passes on to its ranks, which then save and leave, and as which. SIGINT is
 # not among them: Ctrl-C ends at once.
-FORWARDED = {
+FORWARDED: dict[int, int] = {
     signal.SIGTERM: signal.SIGTERM,
     signal.SIGUSR1: signal.SIGUSR1,
     signal.SIGHUP: signal.SIGTERM,  # a terminal that was closed
@@ -242,7 +242,7 @@ def rendezvous_port(job: str, is_free: Callable[[int], bool]) -> int:
 
 
 def node_number(environment: Mapping[str, str]) -> int:
-    """Number of this node among the step's, from 0.
+    """Give the number of this node among the step's, from 0.
 
     Raises
     ------
@@ -286,6 +286,7 @@ def exit_code(codes: Sequence[int], received: Iterable[int] = ()) -> int:
         return EXIT_CONTINUE_LATER
     return 128 - failed[0] if failed else 0
 
+
 def describe_code(code: int) -> str:
     """Say what an exit code means, for the log."""
     if code == EXIT_CONTINUE_LATER:
@@ -293,4 +294,3 @@ def describe_code(code: int) -> str:
     if code > 128 and code - 128 in set(signal.Signals):
         return f"died of {signal.Signals(code - 128).name}"
     return f"failed with exit code {code}"
-

@@ -95,7 +95,7 @@ def run_on_nodes(shape: Shape, task_command: Callable[[str], list[str]]) -> int:
             task_command(address), env=launching.srun_environment(os.environ)
         )
         # srun passes SIGUSR1 on to its tasks, and kills them on SIGTERM.
-        signals = dict.fromkeys(launching.FORWARDED, signal.SIGUSR1)
+        signals: dict[int, int] = dict.fromkeys(launching.FORWARDED, signal.SIGUSR1)
         with ranks.forwarding(lambda: [process.pid], signals):
             code = process.wait()
     if code == 0:

@@ -1,0 +1,143 @@
+"""Trainings on a real SLURM: ranks, nodes, cancelled, limited, requeued, nested, failing."""
+
+import json
+import os
+import signal
+import statistics
+
+import pytest
+
+from slurm.cluster import cluster, missing_programs
+from slurm.project import Project, wait_for
+
+pytestmark = pytest.mark.timeout(900)
+
+# Long enough to be interrupted in the middle: some 20 s on two cores.
+EPOCHS = 400
+ONE_NODE = {"nodes": 1, "gpu": 2}
+
+
+@pytest.fixture(scope="session")
+def programs():
+    """Run the cluster; gives the folder of its sbatch and the like."""
+    missing = missing_programs()
+    if missing or os.getuid() != 0:
+        reason = f"no SLURM here: {', '.join(missing) or 'this user is not root'}"
+        if os.environ.get("CI") == "true":
+            pytest.fail(f"{reason}; make slurm-test installs it")
+        pytest.skip(reason)
+    with cluster() as folder:
+        yield folder / "bin"
+
+
+@pytest.fixture(scope="session")
+def prepared(programs, tmp_path_factory) -> Project:
+    """Ingest the cohort: four subjects, in two SLURM jobs of up to three."""
+    project = Project.create(tmp_path_factory.mktemp("slurm") / "prepared", programs)
+    project.write_runs(EPOCHS, "straight", "cancelled", "requeued", "killed")
+    project.write_profile("slurm", ONE_NODE, **{"group-components": {"ingest": 3}})
+    project.finish(project.start("results/tiny/stats.json", "results/tiny/check/passed.txt"))
+    groups = list(project.directory.glob(".snakemake/slurm_logs/group_ingest*/**/*.log"))
+    assert len(groups) == 2, project.logs()
+    return project
+
+
+@pytest.fixture(scope="session")
+def straight(prepared) -> Project:
+    """Train on one node without any trouble."""
+    project = prepared.copy("straight")
+    project.finish(project.start(project.target("straight")))
+    return project
+
+
+def assert_same_weights(first, second):
+    """Compare bit for bit: the same sums in the same order, on the same number of ranks and threads."""
+    import torch
+
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        assert torch.equal(tensor, second[name]), name
+
+
+def test_one_node_runs_a_rank_a_gpu(straight):
+    assert straight.metadata("straight")["ranks"] == 2
+    assert straight.epochs("straight") == list(range(1, EPOCHS + 1))
+
+
+def test_two_nodes_run_two_ranks_each(prepared):
+    project = prepared.copy("wide")
+    project.write_runs(3, "wide")
+    project.write_profile("slurm-multinode", {"nodes": 2, "tasks": 2})
+    project.finish(project.start(project.target("wide")))
+    assert project.metadata("wide")["ranks"] == 4
+
+
+def test_cancelled_training_goes_on(prepared, straight):
+    project = prepared.copy("cancelled")
+    head = project.start(project.target("cancelled"))
+    project.wait_for_epochs("cancelled", 5)
+    project.call("scancel", project.job("cancelled"))
+    project.finish(head, code=1)
+    assert [event["reason"] for event in project.events("cancelled", "leave")] == ["SIGTERM"]
+    assert len(project.epochs("cancelled")) < EPOCHS
+
+    project.finish(project.start(project.target("cancelled")))
+    assert project.epochs("cancelled") == list(range(1, EPOCHS + 1))
+    assert_same_weights(project.weights("cancelled"), straight.weights("straight"))
+
+
+def test_time_limit_shorter_than_the_training(prepared, straight):
+    # 2 minutes of SLURM are a budget of 1 minute, from which the start takes its part. The
+    # epochs alone take longer, by the measure of the straight training.
+    epoch_seconds = statistics.median(straight.metadata("straight")["epoch_seconds"])
+    epochs = round(75 / epoch_seconds)
+    project = prepared.copy("limited")
+    project.write_runs(epochs, "limited")
+    project.write_profile("slurm", ONE_NODE | {"runtime": 2}, retries=8)
+    project.finish(project.start(project.target("limited")), seconds=800)
+    reasons = {event["reason"] for event in project.events("limited", "leave")}
+    assert "the time budget" in reasons
+    assert project.epochs("limited") == list(range(1, epochs + 1))
+
+
+def test_requeued_training_goes_on(prepared, straight):
+    project = prepared.copy("requeued")
+    head = project.start(project.target("requeued"))
+    project.wait_for_epochs("requeued", 5)
+    project.call("scontrol", "requeue", project.job("requeued"))
+    project.finish(head)
+    assert len(project.events("requeued", "start")) == 2
+    assert sorted(set(project.epochs("requeued"))) == list(range(1, EPOCHS + 1))
+    assert_same_weights(project.weights("requeued"), straight.weights("straight"))
+
+
+def test_failing_training_leaves_its_log_and_its_live_folder(prepared, straight):
+    project = prepared.copy("killed")
+    head = project.start(project.target("killed"))
+    project.wait_for_epochs("killed", 5)
+    owner = json.loads((project.model("killed") / "owner.json").read_text())
+    os.kill(owner["pid"], signal.SIGKILL)
+    project.finish(head, code=1)
+    log = project.directory / "logs/tiny/train_killed.txt"
+    assert "died of SIGKILL" in log.read_text()
+    assert list(project.directory.glob(".snakemake/slurm_logs/rule_train_killed/*.log"))
+    assert list((project.model("killed") / "live").glob("recovery_*.pt"))
+
+    project.finish(project.start(project.target("killed")))
+    assert_same_weights(project.weights("killed"), straight.weights("straight"))
+
+
+def test_snakemake_inside_a_job(prepared):
+    project = prepared.copy("nested")
+    project.write_runs(3, "nested")
+    command = f"snakemake --profile profiles/test -- {project.target('nested')}"
+    job = project.call("sbatch", "--parsable", "--output=outer.txt", "--wrap", command).strip()
+
+    def ended() -> str:
+        state = project.call("squeue", "--noheader", "--states=all", "--format=%T", "--job", job)
+        return state.strip() if state.strip() not in ("PENDING", "RUNNING", "COMPLETING") else ""
+
+    state = wait_for(ended, "the end of the outer job", 400)
+    outer = (project.directory / "outer.txt").read_text()
+    assert state == "COMPLETED", f"{outer}\n{project.logs()}"
+    assert project.metadata("nested")["ranks"] == 2
