@@ -87,7 +87,9 @@ def _read_with_vtk(path: Path, suffix: str) -> Any:
         vtkOutputWindow.SetInstance(before)
     for message in _messages(window.GetOutput()):
         if re.search(r"error|fail|cannot", message, re.IGNORECASE):
-            what = f"cannot be read, it is damaged or incomplete (VTK: {shorten(message, 160)})"
+            # VTK's pipeline repeats in terms of its own what the reader has said, or not said.
+            reason = "" if "returned failure for request" in message else f" (VTK: {message})"
+            what = f"cannot be read, it is damaged or incomplete{shorten(reason, 160)}"
             raise _refuse(path, what, "write the file again")
     data = reader.GetOutputDataObject(0)
     if data is None or data.GetDataObjectType() not in _MESH_TYPES:
@@ -207,9 +209,11 @@ def extract_surface(mesh: Any) -> pv.PolyData:
     if surface.n_points == 0 or surface.n_cells == 0:
         raise InputError(Problem("has no surface to extract", "use the mesh itself"))
     ids = np.array(surface.point_data[POINT_IDS], dtype=np.int64)
-    points, wanted = np.asarray(mesh.points), np.asarray(surface.points)
+    wanted = np.asarray(surface.points)
+    # Of quadratic cells VTK 9.7.2 gives float32 points, and ids of other points: these are then
+    # found by their place.
+    points = np.asarray(mesh.points).astype(wanted.dtype)
     if not _maps(ids, points, wanted):
-        # For quadratic cells VTK 9.7.2 gives ids of other points: find them by their place.
         ids = _find_points(points, wanted)
     if not _maps(ids, points, wanted):
         raise InputError(
@@ -219,6 +223,7 @@ def extract_surface(mesh: Any) -> pv.PolyData:
             )
         )
     surface.clear_data()
+    surface.points = np.asarray(mesh.points)[ids]
     surface.point_data[POINT_IDS] = ids
     return surface
 

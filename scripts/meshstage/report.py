@@ -67,9 +67,14 @@ def summary(report: Report) -> str:
     """Say in one sentence what was checked and how it ended."""
     splits = ", ".join(f"{count} {split}" for split, count in report.n_subjects.items())
     return (
-        f"{sum(report.n_subjects.values())} subjects ({splits or 'none'}), "
-        f"{report.n_phases} phases: {report.n_errors} errors, {report.n_warnings} warnings"
+        f"{_count(sum(report.n_subjects.values()), 'subject')} ({splits or 'none'}), "
+        f"{_count(report.n_phases, 'phase')}: {_count(report.n_errors, 'error')}, "
+        f"{_count(report.n_warnings, 'warning')}"
     )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
 
 
 def write_report(output: Path, report: Report) -> None:
