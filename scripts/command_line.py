@@ -52,6 +52,11 @@ def add_subjects(
     )
 
 
+def epoch(text: str) -> int | str:
+    """Parse ``N`` or ``best``."""
+    return text if text == "best" else int(text)
+
+
 def run(
     main: Callable[[argparse.Namespace], int | None], parser: argparse.ArgumentParser
 ) -> NoReturn:

@@ -34,10 +34,6 @@ def main(arguments: argparse.Namespace) -> None:
         logging.info("%s: %d meshes", animation, len(meshes))
 
 
-def _epoch(text: str) -> int | str:
-    return text if text == "best" else int(text)
-
-
 if __name__ == "__main__":
     parser = command_line.new_parser(__doc__)
     add = parser.add_argument
@@ -48,7 +44,12 @@ if __name__ == "__main__":
         metavar="DIR",
         help="a model directory, also one in progress",
     )
-    add("--epoch", type=_epoch, metavar="N|best", help="a kept epoch (without it: the final model)")
+    add(
+        "--epoch",
+        type=command_line.epoch,
+        metavar="N|best",
+        help="a kept epoch (without it: the final model)",
+    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--manifest", type=Path, nargs="+", metavar="FILE", help="subjects; targets are not needed"

@@ -1,0 +1,39 @@
+"""Export a trained model as files that run without this package: .pt2, .onnx, .mdlus."""
+
+import argparse
+import logging
+from pathlib import Path
+
+import command_line
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Load the model, write each file, say how it compares with the model."""
+    from meshstage.exporting import export_model
+    from meshstage.inference import load_predictor
+
+    predictor = load_predictor(arguments.model, arguments.epoch)
+    for path in arguments.output:
+        logging.info("%s: %s", path, export_model(predictor, path))
+
+
+if __name__ == "__main__":
+    parser = command_line.new_parser(__doc__)
+    add = parser.add_argument
+    add("--model", type=Path, required=True, metavar="DIR", help="a model directory")
+    add(
+        "--epoch",
+        type=command_line.epoch,
+        metavar="N|best",
+        help="a kept epoch (without it: the final model)",
+    )
+    add(
+        "--output",
+        type=Path,
+        nargs="+",
+        required=True,
+        metavar="FILE",
+        help="the ending tells the kind: .pt2 (torch.export) and .onnx take (pca, stage) and give "
+        "targets; .mdlus is PhysicsNeMo's, the network alone",
+    )
+    command_line.run(main, parser)
