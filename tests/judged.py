@@ -25,6 +25,10 @@ class MadeSubject:
     hashes: dict[str, str] = field(default_factory=dict)
 
     @property
+    def stem(self) -> str:
+        return self.id
+
+    @property
     def record(self) -> Any:
         return SimpleNamespace(hashes=self.hashes or {"targets": f"targets of {self.id}"})
 

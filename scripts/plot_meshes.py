@@ -1,0 +1,43 @@
+"""Show truth beside prediction beside error on the mesh, and one cycle as an animation.
+
+Writes meshes.png (the best, the median and the worst held-out subject, each at its worst phase)
+and cycle.gif (the median subject). Needs no display.
+"""
+
+import argparse
+import logging
+from pathlib import Path
+
+import command_line
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Read the cases, render, write."""
+    from meshstage.cohort import load_subjects
+    from meshstage.figures.cases import read_cases
+    from meshstage.figures.meshes import plot_cases, write_animation
+    from meshstage.figures.style import save_figure
+    from meshstage.files import read_json
+    from meshstage.template import load_template
+
+    summary = read_json(arguments.evaluation)
+    cases = read_cases(summary, load_subjects(arguments.subjects), arguments.predictions)
+    mesh = load_template(arguments.template).mesh()
+    save_figure(arguments.output / "meshes.png", plot_cases(mesh, cases, summary["unit"]))
+    middle = cases[len(cases) // 2]
+    write_animation(arguments.output / "cycle.gif", mesh, middle, summary["unit"])
+    logging.info("%s: %s", arguments.output, ", ".join(f"{c.label} {c.subject.id}" for c in cases))
+
+
+if __name__ == "__main__":
+    parser = command_line.new_parser(__doc__)
+    command_line.add_template(parser)
+    parser.add_argument(
+        "--evaluation", type=Path, required=True, metavar="FILE", help="of the run (.json)"
+    )
+    parser.add_argument(
+        "--predictions", type=Path, required=True, metavar="DIR", help="of the run (predict.py)"
+    )
+    command_line.add_subjects(parser, "--subjects", "ingested subjects that were evaluated")
+    parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
+    command_line.run(main, parser)
