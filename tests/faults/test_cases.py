@@ -1,17 +1,21 @@
 """Every row of the shared table of faulty cohorts comes out as the table says."""
 
 import csv
+import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from meshstage.check import Report
 from meshstage.check_files import check_files
+from meshstage.meshes import mesh_edges, read_mesh
 from meshstage.report import text_table
+from meshstage.template import prepare_template
 from shared_data import SHARED, shared
 
 TABLE = SHARED / "data" / "cases" / "cases.tsv"
@@ -65,6 +69,26 @@ def test_case(row: dict[str, str], cases: Path) -> None:
         assert report.n_errors == 0, errors
     if row["expected"] == "ok-with-warning":
         assert _says(_lines(report, "warning"), row["must_say"])
+
+
+@pytest.mark.parametrize("case", ["template-mixed-cells", "template-tets"])
+def test_edges_of_templates_are_the_expected_ones(case: str, cases: Path) -> None:
+    folder = cases / case
+    expected = json.loads((folder / "expected_edges.json").read_text())["undirected_edges"]
+    for name in ("pca_mean.vtp", "pca_mean.vtu", "same_cells.vtu"):
+        if (folder / name).exists():
+            assert mesh_edges(read_mesh(folder / name)).tolist() == expected
+
+
+def test_a_template_far_away_gives_the_edges_of_one_at_home(cases: Path) -> None:
+    """Moved by 1e6 mm in float64, whose spacing there is 1e-10 mm: features are float32."""
+    near, far = (
+        prepare_template(cases / case / "pca_mean.vtp").template
+        for case in ("base", "template-offset")
+    )
+    assert np.array_equal(near.edge_index, far.edge_index)
+    # float32 holds 30 mm to 2e-6 mm, which the base's own coordinates are rounded to.
+    np.testing.assert_allclose(near.edge_features, far.edge_features, rtol=0, atol=1e-5)
 
 
 @pytest.mark.spawn
