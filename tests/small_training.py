@@ -12,13 +12,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import train_command
-
 from meshstage.cohort import Subject
 from meshstage.dataset import PhaseSampleDataset
 from meshstage.distributed import DistributedContext
