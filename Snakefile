@@ -24,10 +24,11 @@ rule all:
     """Every run trained, judged and shown."""
     default_target: True
     input:
-        expand(f"{RESULTS}/evaluation/{{run}}.json", run=MODELS),
+        [predictions_of(model) for model in MODELS],
         expand(
-            f"{RESULTS}/predictions/{{run}}/{{subject}}/{{subject}}.pvd",
-            run=MODELS,
-            subject=held_out(),
+            f"{RESULTS}/figures/{{model}}/{{figure}}",
+            model=MODELS,
+            figure=["training.png", "meshes.png", "cycle.gif", "viewer.html"],
         ),
+        f"{RESULTS}/figures/runs.html",
         f"{RESULTS}/check/passed.txt",

@@ -126,6 +126,11 @@ def held_out():
     )
 
 
+def predictions_of(model):
+    """The animations that `predict` writes for a model, one a held-out subject."""
+    return [f"{RESULTS}/predictions/{model}/{stem}/{stem}.pvd" for stem in held_out()]
+
+
 # ---------------------------------------------------------------- runs
 
 

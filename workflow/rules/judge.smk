@@ -95,7 +95,7 @@ rule predict:
     params:
         model=subpath(input.model, parent=True),
         manifests=[str(SUBJECTS[stem].manifest) for stem in held_out()],
-        directory=f"{RESULTS}/predictions/{{model}}",
+        directory=lambda wildcards, output: str(Path(output.pvd[0]).parents[1]),
     shell:
         r"""
         python {input.script:q} \
