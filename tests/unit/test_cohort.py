@@ -122,8 +122,9 @@ def test_with_record_errors_all_of_them_are_kept_with_empty_arrays(
         "subject.json",
         "targets.npy",
     ]
-    with pytest.raises(InputError, match=r"phase_1\.vtp"):
+    with pytest.raises(InputError) as error:
         load_subject(output)
+    assert len(error.value.problems) == 2
 
 
 @pytest.mark.parametrize("content", [b"", b"[]", b"\xff\xfe", b"{}", b'{"subject_id": null}'])
@@ -154,10 +155,7 @@ def test_nothing_is_written_but_in_the_output_folder(cohort: Path, template: Tem
     ingest_subject(cohort / "bravo/manifest.json", template, cohort / "out", record_errors=True)
     after = {path: path.stat().st_mtime_ns for path in cohort.rglob("*")}
     new = {path for path in after if after[path] != before.get(path)}
-    assert new == {cohort, cohort / "out", *(cohort / "out").iterdir()} or new == {
-        cohort / "out",
-        *(cohort / "out").iterdir(),
-    }
+    assert new - {cohort} == {cohort / "out", *(cohort / "out").iterdir()}
     assert not (cohort.parent / "escaped").exists()
 
 

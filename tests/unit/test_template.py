@@ -66,13 +66,14 @@ def test_building_twice_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_float64_far_from_the_origin_is_kept(tmp_path: Path) -> None:
     mesh = sphere()
-    mesh.points = mesh.points.astype(np.float64) + [1e6, 2e6, -1e6]
+    offset = np.array([1e6, 2e6, -1e6])
+    mesh.points = mesh.points.astype(np.float64) + offset
     mesh.save(tmp_path / "m.vtp")
     built = build_template(tmp_path / "m.vtp", tmp_path / "template")
     assert built.points.dtype == np.float64
     assert np.array_equal(load_template(tmp_path / "template").points, mesh.points)
     # The longest edge of the sphere, moved or not, to the spacing of float64 at 2e6 mm.
-    mesh.points = mesh.points - [1e6, 2e6, -1e6]
+    mesh.points = mesh.points - offset
     mesh.save(tmp_path / "home.vtp")
     home = prepare_template(tmp_path / "home.vtp").template
     np.testing.assert_allclose(built.edge_features, home.edge_features, rtol=0, atol=1e-8)
