@@ -26,11 +26,16 @@ def main(arguments: argparse.Namespace) -> None:
         if arguments.manifest
         else [question_of_scores(predictor, arguments.pca, arguments.stages)]
     )
+    tissue = None
+    if arguments.stress:
+        from meshstage.stress import tissue_of
+
+        tissue = tissue_of(predictor)
     for question in tqdm(questions, unit="subject", disable=None):
         for warning in predictor.warnings(question.shape_scores, question.stages):
             logging.warning("subject %s: %s", question.subject_id, warning)
         targets = predictor.predict(question.shape_scores, question.stages)
-        animation, meshes = write_prediction(arguments.output, predictor, question, targets)
+        animation, meshes = write_prediction(arguments.output, predictor, question, targets, tissue)
         logging.info("%s: %d meshes", animation, len(meshes))
 
 
@@ -63,5 +68,11 @@ if __name__ == "__main__":
         help="stages in [0, 1] (without it: the manifest's own, else the training stages)",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="gets one folder a subject")
+    add(
+        "--stress",
+        action="store_true",
+        help="write Cauchy and von Mises stress (kPa), J and the first principal stretch on the "
+        "cells; the tissue is the model's (without physics: mu 10 kPa, lambda 100 kPa)",
+    )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
     command_line.run(main, parser)

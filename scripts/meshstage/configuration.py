@@ -13,9 +13,21 @@ from meshstage.errors import InputError, Problem
 from meshstage.files import read_text
 from meshstage.model_files import checkpoint_epochs
 
+_MGN = ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments")
+
 NETWORK_OPTIONS = {
-    "mgn": ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments"),
+    "mgn": _MGN,
     "mlp": ("layer_size", "num_layers"),
+    "physics": (
+        *_MGN,
+        "mu_kpa",
+        "lambda_lame_kpa",
+        "lambda_physics",
+        "lambda_volume",
+        "lambda_physics_warmup",
+        "mu_array",
+        "on_bad_elements",
+    ),
 }
 """Columns of runs.tsv that belong to a network; the others belong to all."""
 

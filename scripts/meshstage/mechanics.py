@@ -16,6 +16,9 @@ reads several times faster than 3 x 3 blocks.
 import torch
 from torch import Tensor
 
+# Of the order of passive myocardium, nearly incompressible: Poisson's ratio is 0.45.
+MU_KPA, LAMBDA_LAME_KPA = 10.0, 100.0
+
 J_SMALL = 0.1  # ten times thinner than any tissue gets; the logarithm is steep there, yet not wild
 
 
@@ -62,8 +65,10 @@ def deformation_gradient(displacement: Tensor, corners: Tensor, inverse: Tensor)
     -------
     (..., n_elements, 3, 3) tensor
     """
-    edges = _edges(displacement, corners)
-    rows = _as_planes(inverse)
+    edges, rows = _edges(displacement, corners), _as_planes(inverse)
+    # Bodies align from the right, as in any broadcast, and the nine planes from the left.
+    ndim = max(edges.ndim, rows.ndim)
+    edges, rows = (p[(slice(None),) * 2 + (None,) * (ndim - p.ndim)] for p in (edges, rows))
     # H[i, j] = sum_a edge[a, i] inverse[a, j], without a product of nine by three planes.
     gradient = (
         edges[0, :, None] * rows[0] + edges[1, :, None] * rows[1] + edges[2, :, None] * rows[2]

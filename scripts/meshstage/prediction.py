@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import numpy as np
@@ -16,6 +17,9 @@ from meshstage.manifest import Manifest, read_manifest, read_shape_scores
 from meshstage.meshes import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
 from meshstage.model_files import SHAPE_MODEL
 from meshstage.shape_model import read_shape_model
+
+if TYPE_CHECKING:
+    from meshstage.stress import Tissue
 
 
 @dataclass(frozen=True)
@@ -185,7 +189,11 @@ def moves_meshes(predictor: Predictor) -> bool:
 
 
 def write_prediction(
-    output: Path, predictor: Predictor, question: Question, targets: np.ndarray
+    output: Path,
+    predictor: Predictor,
+    question: Question,
+    targets: np.ndarray,
+    tissue: "Tissue | None" = None,
 ) -> tuple[Path, list[Path]]:
     """Write one mesh a stage, and a ``.pvd`` that plays them with the stage as time.
 
@@ -196,6 +204,8 @@ def write_prediction(
     predictor : Predictor
     question : Question
     targets : (n_stages, n_points, n_target) array
+    tissue : Tissue, optional
+        Writes stress and strain on the cells too.
 
     Returns
     -------
@@ -214,6 +224,8 @@ def write_prediction(
         mesh.clear_data()
         mesh.points = question.points + target if moved else question.points.copy()
         mesh.point_data[predictor.target_array] = target if target.shape[1] > 1 else target[:, 0]
+        if tissue:
+            mesh.cell_data.update(tissue.cell_arrays(question.points, target))
         # The whole stage, so that 0.291 and 0.295 stay apart; the index keeps files in order.
         file = f"phase_{index:03d}_stage_{stage!r}{suffix}"
         write_mesh(folder / file, mesh)

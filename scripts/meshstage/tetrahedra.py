@@ -54,7 +54,7 @@ def find_tetrahedra(cells: Cells, path: Path) -> Tetrahedra:
         raise InputError(
             Problem(
                 "has no linear tetrahedron, so there is no tissue to strain",
-                "use a volume mesh of tetrahedra (use_template_surface: false), or network mgn",
+                "use a volume mesh of tetrahedra, and not its surface",
                 str(path),
             )
         )

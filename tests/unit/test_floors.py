@@ -16,7 +16,7 @@ FLOORS = {
     "template": 2, "examine": 2, "cohort": 2, "statistics": 2, "demo": 2, "tetrahedra": 2,
     "leakage": 2, "check": 2, "check_report": 2,
     "networks": 3, "dataset": 3, "checkpoint": 3, "distributed": 3, "mechanics": 3,
-    "model_directory": 4, "inference": 4, "prediction": 4, "exporting": 4, "training": 4,
+    "model_directory": 4, "inference": 4, "prediction": 4, "stress": 4, "exporting": 4, "training": 4,
     "metrics": 4, "baseline_fit": 4, "baselines": 4, "evaluation": 4, "evaluation_checks": 4,
     "evaluation_summary": 4, "runs_table": 4, "figures": 4, "watching": 4, "viewer": 4,
     "workflow": 5,

@@ -69,6 +69,16 @@ def test_a_linear_map_is_recovered_from_each_element_of_each_body() -> None:
     torch.testing.assert_close(volumes, expected, rtol=1e-12, atol=0)
 
 
+def test_motions_of_one_body_share_its_reference() -> None:
+    mappings = random_deformations(5)
+    inverse, _ = mechanics.invert_reference(TETRAHEDRON, ONE)
+    displacement = TETRAHEDRON @ mappings.mT - TETRAHEDRON  # (5, 4, 3)
+    found = mechanics.deformation_gradient(displacement, ONE, inverse)
+    torch.testing.assert_close(found[:, 0], mappings, rtol=0, atol=1e-13)
+    one = mechanics.deformation_gradient(displacement[0], ONE, inverse.expand(2, 1, 3, 3))
+    torch.testing.assert_close(one[:, 0], mappings[:1].expand(2, 3, 3), rtol=0, atol=1e-13)
+
+
 def test_numbering_the_corners_the_other_way_round_changes_only_the_sign_of_volume() -> None:
     mapping = random_deformations(1)[0]
     displacement = TETRAHEDRON @ mapping.T - TETRAHEDRON

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meshstage import mechanics
 from meshstage.cohort import Subject
 from meshstage.dataset import PhaseSampleDataset
 from meshstage.distributed import DistributedContext
@@ -61,8 +62,8 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
 
     def __init__(self) -> None:
         super().__init__()
-        self.mu_kpa = 10.0
-        self.lambda_lame_kpa = 100.0
+        self.mu_kpa = mechanics.MU_KPA
+        self.lambda_lame_kpa = mechanics.LAMBDA_LAME_KPA
         self.lambda_physics = 1e-5
         self.lambda_volume = 1e-3
         self.lambda_physics_warmup = 0
