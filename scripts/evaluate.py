@@ -17,17 +17,17 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.cohort import load_subjects
     from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
     from meshstage.evaluation_summary import sentences
-    from meshstage.inference import load_predictor
     from meshstage.statistics import read_statistics
 
     subjects = load_subjects(arguments.subjects)
-    evaluation = evaluate_model(
-        load_predictor(arguments.model, device=arguments.device),
-        subjects,
-        baselines=read_baselines(arguments.baselines) if arguments.baselines else None,
-        region=arguments.region,
-        statistics_digest=read_statistics(arguments.stats).digest() if arguments.stats else None,
-    )
+    baselines = read_baselines(arguments.baselines) if arguments.baselines else None
+    digest = read_statistics(arguments.stats).digest() if arguments.stats else None
+
+    # The network's library takes many seconds to import: not before the rest has been read.
+    from meshstage.inference import load_predictor
+
+    predictor = load_predictor(arguments.model, device=arguments.device)
+    evaluation = evaluate_model(predictor, subjects, baselines, arguments.region, digest)
     about = {"run": arguments.model.name}
     write_evaluation(arguments.output, Evaluation(evaluation.rows, about | evaluation.summary))
     for sentence in sentences(evaluation.summary):

@@ -20,7 +20,8 @@ def main(arguments: argparse.Namespace) -> None:
 
     template = load_template(arguments.template)
     train = load_subjects(arguments.train)
-    baselines = fit_baselines(template, read_statistics(arguments.stats), train)
+    val = load_subjects(arguments.val)
+    baselines = fit_baselines(template, read_statistics(arguments.stats), train, val)
     write_baselines(arguments.output, baselines)
     logging.info(
         "%s: %d stages, %d motion modes, %s",
@@ -38,5 +39,8 @@ if __name__ == "__main__":
         "--stats", type=Path, required=True, metavar="FILE", help="what compute_stats.py wrote"
     )
     command_line.add_subjects(parser, "--train", "ingested training subjects")
+    command_line.add_subjects(
+        parser, "--val", "subjects to give the RMSE of too; not fitted on", required=False
+    )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="baselines.json")
     command_line.run(main, parser)

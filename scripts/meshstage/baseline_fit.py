@@ -1,13 +1,15 @@
 """Fit the baselines: the mean motion, its principal modes and a ridge regression."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from meshstage.baselines import Baselines, on_circle, periodic_weights, ridge_features
+from meshstage.baselines import NAMES, Baselines, on_circle, periodic_weights, ridge_features
 from meshstage.cohort import Subject
 from meshstage.errors import InputError, Problem
+from meshstage.metrics import square_errors
 from meshstage.statistics import Statistics
 from meshstage.template import Template
 
@@ -20,13 +22,26 @@ _VARIANCE_KEPT = 0.9999
 _MOST_HARMONICS = 4
 _PENALTIES = np.logspace(-4, 4, 9)
 _FOLDS = 5
+_UNPENALISED = 1e3  # a feature this many times as large costs a millionth of the penalty
 _BLOCK_VALUES = 4_000_000  # float64 values held at once while modes are made: 32 MB
 
 
 def fit_baselines(
-    template: Template, statistics: Statistics, train: Sequence[Subject]
+    template: Template,
+    statistics: Statistics,
+    train: Sequence[Subject],
+    val: Sequence[Subject] = (),
 ) -> Baselines:
     """Fit all baselines on the training subjects.
+
+    Parameters
+    ----------
+    template : Template
+    statistics : Statistics
+    train : sequence of Subject
+    val : sequence of Subject
+        Not fitted on: their RMSE stands in ``about["rmse"]`` beside that of train, so that a
+        run in progress can be compared with it.
 
     Raises
     ------
@@ -35,7 +50,7 @@ def fit_baselines(
     """
     if not train:
         raise InputError("no training subject to fit the baselines on; give at least one")
-    _check_widths(statistics, train)
+    _check_widths(statistics, [*train, *val])
     stages, stage_mean = _fit_stage_mean(train)
     motion_mean, modes, variances = _fit_modes(train)
     n_harmonics = min(_MOST_HARMONICS, (len(stages) - 1) // 2)
@@ -54,8 +69,11 @@ def fit_baselines(
         [(s.targets.reshape(len(s.stages), -1) - motion_mean) @ modes.T for s in train]
     )
     groups = np.repeat(np.arange(len(train)), [len(s.stages) for s in train])
-    weights, intercept, chosen = _fit_ridge(features, coordinates, groups)
-    about = {
+    # Stage terms without shape scores are not penalised, no more than an intercept is: a ridge
+    # that learned nothing of shape is the mean motion, not the mean of the mean motion.
+    free = np.where(np.arange(features.shape[1]) < 2 * n_harmonics, _UNPENALISED, 1.0)
+    weights, intercept, chosen = _fit_ridge(features * free, coordinates, groups)
+    about: dict[str, Any] = {
         "template_fingerprint": template.fingerprint,
         "target_array": statistics.target_array,
         "train_subjects": {s.id: s.record.hashes for s in train},
@@ -65,18 +83,33 @@ def fit_baselines(
         "explained_variance_ratio": variances.tolist(),
         "ridge": chosen,
     }
-    return Baselines(
+    baselines = Baselines(
         stages=stages,
         stage_mean=stage_mean,
         motion_mean=motion_mean,
         modes=modes,
-        ridge_weights=weights,
+        ridge_weights=weights * free,
         ridge_intercept=intercept,
         pca_mean=pca_mean,
         pca_scale=pca_scale,
         n_harmonics=n_harmonics,
         about=about,
     )
+    about["rmse"] = {"train": _rmse(baselines, train), "val": _rmse(baselines, val)}
+    return baselines
+
+
+def _rmse(baselines: Baselines, subjects: Sequence[Subject]) -> dict[str, float] | None:
+    """RMSE of each baseline over some subjects, units of the target; None without any."""
+    if not subjects:
+        return None
+    total, count = dict.fromkeys(NAMES, 0.0), 0
+    for subject in subjects:
+        predicted = baselines.predict(subject.shape_scores, subject.stages)
+        for name, values in predicted.items():
+            total[name] += float(square_errors(values, subject.targets).sum())
+        count += subject.targets.shape[0] * subject.targets.shape[1]
+    return {name: math.sqrt(value / count) for name, value in total.items()}
 
 
 def _check_widths(statistics: Statistics, train: Sequence[Subject]) -> None:

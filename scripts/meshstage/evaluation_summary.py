@@ -50,10 +50,9 @@ def _floats(rows: list[Row], column: str) -> list[float]:
     return [float(v) for row in rows if (v := row.get(column)) is not None]
 
 
-def _pool(rows: list[Row], column: str) -> float | None:
+def _pool(rows: list[Row], column: str) -> float:
     """Root of the mean square over samples: every sample has the same number of points."""
-    values = _floats(rows, column)
-    return float(np.sqrt(np.mean(np.square(values)))) if len(values) == len(rows) else None
+    return float(np.sqrt(np.mean(np.square(_floats(rows, column)))))
 
 
 def _skills(rows: list[Row], unit: str) -> dict[str, float | None]:

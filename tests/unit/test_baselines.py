@@ -141,7 +141,12 @@ def test_penalty_is_chosen_over_subjects_and_not_over_samples() -> None:
         subject.shape_scores = generator.normal(size=20)  # enough to tell the subjects apart
         subject.targets = subject.targets * np.float32(generator.uniform(0.2, 2))
     # One of the least penalties would reproduce the known subjects by their scores.
-    assert fit(subjects).about["ridge"]["penalty"] >= 1
+    baselines = fit(subjects)
+    assert baselines.about["ridge"]["penalty"] >= 1
+    # And where shape says nothing, the ridge is the mean motion, for a new subject too.
+    predicted = baselines.predict(generator.normal(size=20), EIGHTHS)
+    difference = rmse(predicted["ridge"] - predicted["stage_mean"])
+    assert difference < 0.1 * rmse(predicted["stage_mean"])
 
 
 def test_one_training_subject_gives_all_baselines_and_says_so() -> None:
@@ -150,8 +155,9 @@ def test_one_training_subject_gives_all_baselines_and_says_so() -> None:
     assert "one training subject" in baselines.about["ridge"]["note"]
     predicted = baselines.predict(subject.shape_scores, subject.stages)
     np.testing.assert_allclose(predicted["stage_mean"], subject.targets, atol=1e-5)
-    # A penalty of 1 beside 8 samples of harmonics of mean square 1/2 shrinks them by 1/5.
-    assert rmse(predicted["ridge"] - subject.targets) < 0.25 * rmse(subject.targets)
+    # Its motion is made of two harmonics, which are not penalised: 1e-6 of a penalty of 1 beside
+    # eight samples of mean square 1/2 is 2.5e-7.
+    assert rmse(predicted["ridge"] - subject.targets) < 1e-6 * rmse(subject.targets)
     other = baselines.predict(subject.shape_scores + 5, subject.stages)
     np.testing.assert_array_equal(other["ridge"], predicted["ridge"])
 
@@ -194,6 +200,17 @@ def test_floor_of_unseen_motion_is_what_the_modes_cannot_hold() -> None:
     # Three fields make all motion: three modes hold it to float32 rounding, two do not.
     assert (left[:, 3] < 1e-10 * left[:, 0]).all()
     assert left[:, 2].sum() > 1e-4 * left[:, 0].sum()
+
+
+def test_rmse_of_train_and_val_stands_in_the_file() -> None:
+    *train, unseen = moving_subjects(6)
+    about = fit_baselines(TEMPLATE, made_statistics(train), train, [unseen]).about
+    assert about["rmse"]["val"]["zero"] == pytest.approx(rmse(unseen.targets))
+    assert unseen.id not in about["train_subjects"]
+    mean = np.mean([s.targets for s in train], axis=0)
+    expected = rmse(np.stack([s.targets - mean for s in train]))
+    assert about["rmse"]["train"]["stage_mean"] == pytest.approx(expected, rel=1e-5)
+    assert fit(train).about["rmse"]["val"] is None
 
 
 def test_files_bring_back_the_same_baselines(tmp_path: Path) -> None:

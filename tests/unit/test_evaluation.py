@@ -69,7 +69,8 @@ def made_case(**metadata: Any) -> tuple[pv.DataSet, list[Any], MadePredictor]:
 
 def test_rows_hold_the_errors_of_every_subject_and_phase() -> None:
     mesh, subjects, predictor = made_case()
-    evaluation = evaluate_model(predictor, subjects, fitted(mesh, subjects[:2]))
+    baselines = fitted(mesh, subjects[:2])
+    evaluation = evaluate_model(predictor, subjects, baselines)
     assert len(evaluation.rows) == 16 and predictor.calls == 4  # one forward a subject
     assert len({tuple(row) for row in evaluation.rows}) == 1  # the same columns
     row = evaluation.rows[4 * 2 + 1]
@@ -97,6 +98,8 @@ def test_rows_hold_the_errors_of_every_subject_and_phase() -> None:
     }
     for column, value in expected.items():
         assert row[column] == pytest.approx(value, abs=2e-5), column
+    ridge = baselines.predict(subjects[2].shape_scores, STAGES)["ridge"][1, :, 0]
+    assert row["rmse_ridge_mm"] == pytest.approx(np.sqrt(np.mean((ridge - 5) ** 2)), rel=1e-5)
     # One mode, a shift along x, holds all motion.
     assert row["rmse_floor_mm"] == pytest.approx(0, abs=1e-6)
 

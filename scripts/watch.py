@@ -1,0 +1,30 @@
+"""Print where runs are, from their files alone: epoch, loss, skill so far, time left."""
+
+import argparse
+import time
+from pathlib import Path
+
+import command_line
+
+
+def main(arguments: argparse.Namespace) -> None:
+    """Print one line a run; again and again with --every, until all have finished."""
+    from meshstage.watch import describe, read_progress
+
+    while True:
+        runs = [read_progress(model) for model in arguments.models]
+        print("\n".join(describe(progress) for progress in runs), flush=True)
+        if not arguments.every or all(progress.state == "finished" for progress in runs):
+            return
+        time.sleep(arguments.every)
+
+
+if __name__ == "__main__":
+    parser = command_line.new_parser(__doc__)
+    parser.add_argument(
+        "models", type=Path, nargs="+", metavar="DIR", help="a run, results/{cohort}/models/{run}"
+    )
+    parser.add_argument(
+        "--every", type=float, metavar="SECONDS", help="print again until all have finished"
+    )
+    command_line.run(main, parser)
