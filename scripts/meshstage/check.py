@@ -134,7 +134,7 @@ def _table_problems(entries: Sequence[Entry], table: Path | None) -> Iterator[Pr
         other = first.setdefault(_manifest_key(entry), entry)
         if other is not entry and entry.row and other.row:
             yield Problem(
-                what=f"the manifest stands twice in {table}: at line {other.row.line} "
+                what=f"the manifest stands twice in {table or 'the list'}: at line {other.row.line} "
                 f"({other.split}) and at line {entry.row.line} ({entry.split})",
                 todo="remove one of the two lines",
                 file=entry.record.manifest,
@@ -243,7 +243,8 @@ def _score_warnings(train: Sequence[Entry], table: Path | None) -> Iterator[Prob
     scores = [entry.record.shape_scores for entry in train if entry.record.shape_scores]
     if not scores or len({len(row) for row in scores}) > 1:
         return
-    warn = Problem("", "nothing, if that is what you mean", str(table), severity="warning")
+    file = str(table) if table else None
+    warn = Problem("", "nothing, if that is what you mean", file, severity="warning")
     if len(train) == 1:
         what = (
             "there is one training subject only: every shape score (pca coefficient) is constant, "
