@@ -135,7 +135,8 @@ def _table_problems(entries: Sequence[Entry], table: Path | None) -> Iterator[Pr
         if other is not entry and entry.row and other.row:
             yield Problem(
                 what=f"the manifest stands twice in {table or 'the list'}: "
-                f"at line {other.row.line} ({other.split}) and at line {entry.row.line} ({entry.split})",
+                f"at line {other.row.line} ({other.split}) "
+                f"and at line {entry.row.line} ({entry.split})",
                 todo="remove one of the two lines",
                 file=entry.record.manifest,
                 subject=entry.record.label,
