@@ -18,7 +18,7 @@ COLUMNS += ("processor_size", "hidden_dim", "num_layers")
 _PYTHON = Path(sys.executable).parent
 
 
-def wait_for(condition: Callable[[], Any], what: str, seconds: float = 240) -> Any:
+def wait_for(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
     """Wait until a condition is true and give its value."""
     end = time.monotonic() + seconds
     while time.monotonic() < end:
@@ -47,7 +47,7 @@ class Project:
     def create(cls, directory: Path, programs: Path) -> "Project":
         """Copy the workflow and write the cohort: 3 subjects to train on, 1 to judge with."""
         directory.mkdir()
-        for name in ("scripts", "workflow", "profiles"):
+        for name in ("scripts", "workflow", "profiles", "envs"):
             ignore = shutil.ignore_patterns("__pycache__")
             shutil.copytree(REPOSITORY / name, directory / name, ignore=ignore)
         shutil.copy(REPOSITORY / "Snakefile", directory)
@@ -123,17 +123,17 @@ class Project:
             text=True,
         )
 
-    def finish(self, head: subprocess.Popen[str], code: int = 0, seconds: float = 400) -> None:
+    def finish(self, head: subprocess.Popen[str], code: int = 0, seconds: float = 900) -> None:
         """Wait for Snakemake, and want an exit code of it."""
         got = head.wait(timeout=seconds)
         text = (self.directory / "head.txt").read_text()
-        assert got == code, f"Snakemake gave {got}, not {code}:\n{text[-6000:]}\n{self.logs()}"
+        assert got == code, f"Snakemake gave {got}, not {code}:\n{text[-2000:]}\n{self.logs()}"
 
     def logs(self) -> str:
         """Join what the jobs wrote, for a message."""
         files = [*self.directory.glob("logs/**/*.txt")]
         files += self.directory.glob(".snakemake/slurm_logs/**/*.log")
-        return "\n".join(f"--- {file}\n{file.read_text()[-2500:]}" for file in files)
+        return "\n".join(f"--- {file}\n{file.read_text()[-800:]}" for file in files)
 
     def model(self, run: str) -> Path:
         """Folder of a model."""
