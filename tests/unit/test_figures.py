@@ -154,6 +154,7 @@ def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path])
     values = runs[1].summary["splits"]["test"]["metrics"]["assd_mm"]
     values |= {"value": None, "missing": 3}
     runs[1].summary["notes"].append("a <b> & c")
+    runs[0] = replace(runs[0], name="<b>good")
     header, body = table_of_runs(runs)
     assert len(body) == 6 and all(len(row) == len(header) for row in body)
     last = dict(zip(header, body[-1], strict=True))
@@ -163,7 +164,8 @@ def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path])
     assert last["ASSD (mm)"] == "- (3 missing)"
     assert last["inverted cells"].startswith("- ")  # a surface has no solid cells
     page = table_as_html(runs)
-    assert "bad: a &lt;b&gt; &amp; c" in page and "<b>" not in page
+    assert "bad: a &lt;b&gt; &amp; c" in page
+    assert "&lt;b&gt;good" in page and "<b>" not in page
     assert "http" not in page  # nothing is fetched
     lines = table_as_tsv(runs).splitlines()
     assert [line.split("\t") for line in lines] == [header, *body]
@@ -338,5 +340,5 @@ def test_targets_that_are_no_displacement_move_nothing(subjects: list[Any]) -> N
         "p", STAGES, np.zeros(2), np.ones((4, 42, 1), np.float32), subjects[0].reference, False
     )
     case = Case("only", subject, "test", np.zeros((4, 42, 1)), 1.0, None)  # type: ignore[arg-type]
-    np.testing.assert_array_equal(case.points(1, predicted=True), subject.reference)
+    np.testing.assert_array_equal(case.points(1, predicted=False), subject.reference)
     np.testing.assert_array_equal(case.size(1, predicted=False), np.ones(42))
