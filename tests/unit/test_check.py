@@ -226,6 +226,15 @@ def test_the_subject_that_differs_is_blamed_and_not_the_others(cohort: Path) -> 
     }
 
 
+def test_a_training_subject_is_right_against_any_number_of_others(cohort: Path) -> None:
+    (cohort / "pca_model.json").unlink()
+    rows = ["alpha/manifest.json\tval", "charlie/manifest.json\ttest", "bravo/manifest.json\ttrain"]
+    (cohort / "subjects.tsv").write_text("\n".join(["manifest\tsplit", *rows]) + "\n")
+    write(cohort / "bravo" / "pca.json", [1.0, 2.0, 3.0])
+    report = check(cohort)
+    assert {p.subject for p in report.problems if p.severity == "error"} == {"alpha", "charlie"}
+
+
 def test_a_template_that_no_mesh_fits_is_blamed_itself(cohort: Path) -> None:
     (cohort / "pca_model.json").unlink()
     mesh = sphere()

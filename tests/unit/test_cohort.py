@@ -173,9 +173,11 @@ def test_arrays_that_do_not_fit_their_record_are_refused(cohort: Path, template:
     np.save(cohort / "out" / "targets.npy", np.zeros((3, 41, 3), dtype=np.float32))
     with pytest.raises(InputError, match="ingest the subject again"):
         load_subject(cohort / "out")
-    np.save(cohort / "out" / "targets.npy", np.array([object()]), allow_pickle=True)
-    with pytest.raises(InputError, match="ingest the subject again"):
-        load_subject(cohort / "out")
+    for name in ("targets.npy", "reference.npy"):
+        ingest_subject(cohort / "bravo/manifest.json", template, cohort / "out")
+        np.save(cohort / "out" / name, np.array([object()]), allow_pickle=True)
+        with pytest.raises(InputError, match=rf"{name}: cannot be read as an array"):
+            load_subject(cohort / "out")
 
 
 def test_subjects_of_a_volume_or_of_its_surface_fit_a_surface_template(tmp_path: Path) -> None:
