@@ -16,8 +16,9 @@ def clean(tmp_path_factory) -> Project:
 def test_dry_run_of_a_fresh_clone_shows_every_kept_epoch(clean):
     answer = clean.snakemake("-n")
     assert answer.returncode == 0, answer.stdout
-    for epoch in (20, 40, 60):
+    for epoch in (20, 40, 60, 80):
         assert f"models/mgn/mgn_stage_model_epoch_{epoch:05d}.pt" in answer.stdout
+    for epoch in (50, 100, 150, 200):
         assert f"models/mlp/mlp_stage_model_epoch_{epoch:05d}.pt" in answer.stdout
     assert re.search(r"ingest_subject +12\b", answer.stdout)
     assert not (clean.folder / "results").exists()
@@ -38,7 +39,7 @@ def test_graphs_and_lint_work(clean, option):
         (("--config", "edges=sides"), ["edges is 'sides'", "cells"]),
         (("--config", "subjects=none.tsv"), ["none.tsv"]),
         (("--config", "runs=none.tsv"), ["none.tsv"]),
-        (("--config", "resume={mgn_1: {epochs: 60}}"), ["epochs is 60", "already at 60"]),
+        (("--config", "resume={mgn_1: {epochs: 80}}"), ["epochs is 80", "already at 80"]),
         (("results/demo/models/mgn_7/mgn_stage_model.pt",), ["mgn_7 is not listed", "resume:"]),
     ],
 )
