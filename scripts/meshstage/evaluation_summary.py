@@ -150,8 +150,9 @@ def sentences(summary: dict[str, Any]) -> list[str]:
             if values["skill"] is not None
         )
         value = split["metrics"][column]["value"]
+        count = split["n_subjects"]
         lines.append(
-            f"{name} ({split['n_subjects']} subjects): RMSE {value:.4g}{unit}"
+            f"{name} ({count} subject{'' if count == 1 else 's'}): RMSE {value:.4g}{unit}"
             + (f"; skill over {skills}" if skills else "")
         )
     return lines

@@ -165,7 +165,7 @@ def test_summary_pools_points_and_resamples_subjects() -> None:
     assert summary["splits"]["test"]["n_subjects"] == 1
     assert [s["rmse_mm"] for s in summary["subjects"]] == pytest.approx([1, 2, 3, 4])
     lines = sentences(summary)
-    assert lines[1].startswith("val (1 subjects): RMSE 3 mm; skill over zero 0.15")
+    assert lines[1].startswith("val (1 subject): RMSE 3 mm; skill over zero 0.15")
 
 
 def test_no_validation_subject_leaves_null() -> None:

@@ -122,7 +122,7 @@ def test_error_by_stage_draws_runs_and_baselines(evaluations: list[Path]) -> Non
     figure = plot_error_by_stage(runs)
     assert [axes.get_title() for axes in figure.axes[:3]] == [
         "train (2 subjects)",
-        "validation (1 subjects)",
+        "validation (1 subject)",
         "test (2 subjects)",
     ]
     test, skill = lines_of(figure.axes[2]), figure.axes[5].get_lines()

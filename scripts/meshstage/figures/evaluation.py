@@ -129,10 +129,10 @@ def plot_error_by_stage(runs: Sequence[Run]) -> Figure:
         for name, look in style.BASELINES.items():
             column = first.baseline_column(name)
             if column in first.rows[0]:
-                top.plot(*rmse_by_stage(first.rows, split, column), **look)
+                top.plot(*rmse_by_stage(first.rows, split, column), **look, marker=".")
         floor = first.baseline_column("floor")
         if floor in first.rows[0]:
-            top.plot(*rmse_by_stage(first.rows, split, floor), **style.FLOOR)
+            top.plot(*rmse_by_stage(first.rows, split, floor), **style.FLOOR, marker=".")
         for index, run in enumerate(runs):
             stages, error = rmse_by_stage(run.rows, split, run.rmse_column)
             top.plot(stages, error, label=run.name, **style.run_style(index))
@@ -142,15 +142,15 @@ def plot_error_by_stage(runs: Sequence[Run]) -> Figure:
                 known = beaten > 0
                 skill = (1 - error[known] / beaten[known]).clip(min=_LEAST_SKILL)
                 bottom.plot(stages[known], skill, **style.run_style(index))
-        count = first.summary["splits"].get(split) or {"n_subjects": 0}
-        top.set_title(f"{SPLITS[split]} ({count['n_subjects']} subjects)")
+        count = (first.summary["splits"].get(split) or {"n_subjects": 0})["n_subjects"]
+        top.set_title(f"{SPLITS[split]} ({count} subject{'' if count == 1 else 's'})")
         bottom.axhline(0, **{**style.BASELINES["stage_mean"], "label": None})
         bottom.set_xlabel("stage")
     axes[0, 0].set_ylim(bottom=0)
     axes[1, 0].set_ylim(top=1)
     axes[0, 0].set_ylabel(style.label_rmse(runs[0].summary["unit"]))
     axes[1, 0].set_ylabel("skill over\nthe mean motion")
-    style.legend_below(figure, axes[0, 0])
+    style.legend_below(figure, axes[0, 0], n_columns=1 + len(splits))
     return figure
 
 
