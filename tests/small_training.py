@@ -77,6 +77,23 @@ def run(
     )
 
 
+def arguments(cohort: Any, output: Path, *more: str) -> list[str]:
+    """Command line of this program on a cohort like conftest's; what comes last wins."""
+    return [
+        str(Path(__file__)),
+        f"--template={cohort.template_directory}",
+        f"--stats={cohort.statistics_path}",
+        f"--output={output}",
+        "--epochs=3",
+        "--rmse-log-interval=2",
+        "--train",
+        *map(str, cohort.subject_directories["train"]),
+        "--val",
+        *map(str, cohort.subject_directories["val"]),
+        *more,
+    ]
+
+
 class _TrainAwkward(TrainSmall):
     """Slow, or failing, as the environment says."""
 

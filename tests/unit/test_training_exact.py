@@ -159,7 +159,9 @@ def test_leaving_during_an_evaluation_is_exact(tiny_cohort, tmp_path, straight):
     )
     assert_equal_models(straight("small"), tmp_path / "cut", "mlp")
     assert steps == 40
-    assert ["after epoch 2 and 15 samples of the next" in reason for reason in reasons] == [True] * 2
+    assert ["after epoch 2 and 15 samples of the next" in reason for reason in reasons] == [
+        True
+    ] * 2
 
 
 def test_saving_at_every_step_changes_nothing(tiny_cohort, tmp_path, straight, monkeypatch):
