@@ -28,8 +28,9 @@ def changed_data(
     problems = []
     if hashes.get("template") not in (None, cell_fingerprint(predictor.mesh)):
         problems.append(Problem("the template's cells changed since the model was trained", todo))
-    before, now = hashes.get("statistics"), statistics_digest
-    if None not in (before, now) and before != now:
+    # A resumed run has the statistics of the model that it began with, not the cohort's.
+    before = None if predictor.metadata.get("resumed_from") else hashes.get("statistics")
+    if None not in (before, statistics_digest) and before != statistics_digest:
         problems.append(Problem("stats.json changed since the model was trained", todo))
     for subject in subjects:
         now_has, had = subject.record.hashes, (hashes.get("subjects") or {}).get(subject.id)

@@ -221,6 +221,11 @@ def unlisted(wildcards):
 # ---------------------------------------------------------------- code
 
 
+def with_option(option, values):
+    """An option before its values, or nothing if there are none."""
+    return [option, *values] if values else []
+
+
 def library_of(script):
     """The modules that a script imports, directly or not: an edit reruns what it changes."""
     root = Path(workflow.basedir)

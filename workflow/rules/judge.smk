@@ -15,7 +15,7 @@ rule fit_baselines:
         library=library_of("fit_baselines.py"),
         stats=rules.compute_stats.output.stats,
         template=f"{TEMPLATE}/template.json",
-        subjects=subject_records("train"),
+        subjects=subject_records("train", "val"),
     output:
         baselines=f"{RESULTS}/baselines.json",
         arrays=f"{RESULTS}/baselines.npz",
@@ -29,12 +29,14 @@ rule fit_baselines:
     params:
         template=subpath(input.template, parent=True),
         train=subject_directories("train"),
+        val=with_option("--val", subject_directories("val")),
     shell:
         r"""
         python {input.script:q} \
             --template {params.template:q} \
             --stats {input.stats:q} \
             --train {params.train:q} \
+            {params.val:q} \
             --output {output.baselines:q} \
             >{log:q} 2>&1
         """
@@ -46,6 +48,7 @@ rule evaluate:
         script="scripts/evaluate.py",
         library=library_of("evaluate.py"),
         model=lambda wildcards: model_file(wildcards.model),
+        stats=rules.compute_stats.output.stats,
         baselines=rules.fit_baselines.output.baselines,
         subjects=subject_records(),
     output:
@@ -61,12 +64,13 @@ rule evaluate:
     params:
         model=subpath(input.model, parent=True),
         subjects=subject_directories(),
-        region=["--region", config["region"]] if config["region"] else [],
+        region=with_option("--region", [config["region"]] if config["region"] else []),
     shell:
         r"""
         python {input.script:q} \
             --model {params.model:q} \
             --subjects {params.subjects:q} \
+            --stats {input.stats:q} \
             --baselines {input.baselines:q} \
             {params.region:q} \
             --output {output.csv:q} \

@@ -126,6 +126,7 @@ rule make_viewer:
     input:
         script="scripts/make_viewer.py",
         library=library_of("make_viewer.py"),
+        page="scripts/meshstage/figures/viewer.html",
         template=f"{TEMPLATE}/template.json",
         evaluation=f"{RESULTS}/evaluation/{{model}}.json",
         predictions=predictions_of("{model}"),

@@ -38,11 +38,7 @@ for model in MODELS:
             directory=directory_of_run(model),
             template=subpath(input.template, parent=True),
             train=subject_directories("train"),
-            val=(
-                ["--val", *subject_directories("val")]
-                if subject_directories("val")
-                else []
-            ),
+            val=with_option("--val", subject_directories("val")),
             resume=(
                 [
                     "--resume-from",
