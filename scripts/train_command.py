@@ -95,8 +95,16 @@ def _train(
 ) -> None:
     """Give each option that is set to the trainer, and train."""
     from meshstage.training.leaving import note_signals
+    from meshstage.training.owner import refuse_owned
+    from meshstage.training.siblings import output_directory
 
-    note_signals()  # before imports that take seconds: a signal then is answered at the first step
+    # Before imports that take seconds: a signal then is answered at the first step, and a run
+    # that somebody owns at once. Ranks that still wait for each other just die of a signal.
+    if os.environ.get("WORLD_SIZE", "1") == "1":
+        note_signals()
+    numbered = arguments.resume_from is None or arguments.sibling is not None
+    if numbered and os.environ.get("RANK", "0") == "0":
+        refuse_owned(output_directory(arguments.output, arguments.resume_from, arguments.sibling))
     from meshstage.distributed import distributed_context
     from meshstage.training.settings import positive_number
 

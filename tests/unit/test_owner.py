@@ -13,7 +13,7 @@ import pytest
 
 from meshstage.errors import InputError
 from meshstage.training import owner
-from meshstage.training.owner import is_gone, owned
+from meshstage.training.owner import is_gone, owned, refuse_owned
 
 SCRIPTS = Path(owner.__file__).parents[2]
 # A process that owns a run until it is killed; needs neither torch nor physicsnemo.
@@ -53,6 +53,7 @@ def write(run: Path, content: str) -> None:
 
 
 def test_lock_is_there_while_owned_and_an_unused_folder_goes(run):
+    refuse_owned(run)
     with owned(run) as notice:
         assert notice is None
         found = json.loads((run / "owner.json").read_text())
@@ -69,6 +70,9 @@ def test_a_living_owner_is_named_and_left_alone(run, monkeypatch):
         before = (run / "owner.json").read_text()
         with pytest.raises(InputError) as caught, owned(run):
             pass
+        with pytest.raises(InputError) as at_once:
+            refuse_owned(run)
+        assert str(at_once.value) == str(caught.value)
         assert (run / "owner.json").read_text() == before
     text = str(caught.value)
     assert f"process {os.getpid()} on {platform.node()} (SLURM job 4711)" in text
@@ -108,6 +112,7 @@ def test_of_starts_at_the_same_moment_one_owns(run):
 )
 def test_an_owner_of_this_host_that_is_gone(run, change):
     write(run, json.dumps(lock(**change)))
+    refuse_owned(run)
     with owned(run) as notice:
         assert "which is gone" in notice
 
@@ -115,6 +120,7 @@ def test_an_owner_of_this_host_that_is_gone(run, change):
 def test_a_lock_that_was_cut_short_names_nobody(run):
     for content in ("", '{"host": "elsew'):
         write(run, content)
+        refuse_owned(run)
         with owned(run) as notice:
             assert notice is None
 

@@ -83,6 +83,20 @@ def _parse(text: str) -> dict[str, Any] | None:
         return None
 
 
+def refuse_owned(directory: Path) -> None:
+    """Say at once what ``owned`` would say, before anything that takes time.
+
+    Raises
+    ------
+    InputError
+        If another living process owns the run.
+    """
+    path = directory / "owner.json"
+    owner = _parse(_read(path) or "")
+    if owner and not is_gone(owner):
+        raise InputError(_owned_by(owner, path))
+
+
 @contextmanager
 def owned(directory: Path) -> Iterator[str | None]:
     """Own a run's folder for as long as the block lasts.
