@@ -17,8 +17,8 @@ from command_line import new_parser, run
 def main(arguments: argparse.Namespace) -> int:
     """Check, print the table, write the report if asked to; the exit code tells the result."""
     _refuse_half_a_use(arguments)
+    from meshstage.check_report import read_report, summary, text_table, write_report
     from meshstage.errors import EXIT_BAD_INPUT
-    from meshstage.report import read_report, summary, text_table, write_report
 
     report = read_report(arguments.gate) if arguments.gate else _check(arguments)
     if report.problems:

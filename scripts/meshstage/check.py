@@ -11,9 +11,9 @@ import numpy as np
 
 from meshstage.cohort import load_record
 from meshstage.errors import InputError, Problem
-from meshstage.examine import SubjectRecord
 from meshstage.files import real_path
 from meshstage.leakage import Entry, shared_phases
+from meshstage.subject_record import SubjectRecord
 from meshstage.subjects_table import SubjectRow
 from meshstage.template import Template
 

@@ -11,10 +11,11 @@ from tqdm import tqdm
 
 from meshstage.check import Report, check_cohort
 from meshstage.errors import InputError, Problem
-from meshstage.examine import Examination, SubjectRecord, examine_subject, subject_record
+from meshstage.examine import Examination, examine_subject, subject_record
 from meshstage.files import real_path
 from meshstage.leakage import Entry
 from meshstage.manifest import draft_manifest
+from meshstage.subject_record import SubjectRecord
 from meshstage.subjects_table import SubjectRow, read_subjects_table
 from meshstage.template import Edges, Template, prepare_template
 

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import ValidationError
 
 from meshstage.errors import InputError, Problem
-from meshstage.examine import Examination, SubjectRecord, examine_subject, subject_record
+from meshstage.examine import Examination, examine_subject, subject_record
 from meshstage.files import read_json, sha256, write_array, write_json
+from meshstage.subject_record import SubjectRecord
 from meshstage.template import Template
 
 __all__ = [

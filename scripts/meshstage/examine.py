@@ -6,88 +6,22 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from pydantic import BaseModel, ConfigDict
 
-from meshstage.cells import canonical_cells, describe_difference
+from meshstage.cells import canonical_cells
 from meshstage.errors import InputError, Problem
 from meshstage.files import real_path
 from meshstage.manifest import Draft, draft_manifest, read_shape_scores
 from meshstage.meshes import non_finite, point_array, read_mesh
+from meshstage.renumbering import describe_difference
 from meshstage.subject_names import subject_stem
+from meshstage.subject_record import PhaseRecord, ProblemRecord, SubjectRecord
 from meshstage.template import Template
 
 # DESIGN: phase - reference = target to this part of the template's diagonal.
 DISPLACEMENT_TOLERANCE = 1e-4
-
-
-class PhaseRecord(BaseModel):
-    """What is known of one phase; null where the phase could not be read that far.
-
-    ``content`` holds two sums of each column of points and targets (see `Template.sketch`),
-    ``extent`` the largest absolute coordinate, mm: enough to recognise a phase in another
-    encoding. ``size_bytes`` and ``crc32`` tell whether the file may be the same.
-    """
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    index: int
-    mesh: str
-    stage: float | None
-    size_bytes: int | None = None
-    crc32: int | None = None
-    n_points: int | None = None
-    n_target: int | None = None
-    max_abs_target: float | None = None
-    extent: float | None = None
-    content: list[list[float]] | None = None
-
-
-class ProblemRecord(BaseModel):
-    """A `Problem` as JSON keeps it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    severity: Literal["error", "warning"]
-    subject: str | None
-    phase: str | None
-    file: str | None
-    what: str
-    todo: str
-
-    @classmethod
-    def of(cls, problem: Problem) -> "ProblemRecord":
-        """Keep a problem."""
-        return cls(**{name: getattr(problem, name) for name in cls.model_fields})
-
-    def problem(self) -> Problem:
-        """Give the problem back."""
-        return Problem(**self.model_dump())
-
-
-class SubjectRecord(BaseModel):
-    """What ``subject.json`` holds; as far as it is known where there are errors."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    id: str | None
-    label: str
-    stem: str | None
-    manifest: str
-    template_fingerprint: str
-    stages: list[float]
-    shape_scores_file: str | None
-    shape_scores: list[float]
-    target_array: str | None
-    n_points: int
-    n_target: int | None
-    is_displacement: bool
-    phases: list[PhaseRecord]
-    hashes: dict[str, str]
-    errors: list[ProblemRecord]
-    warnings: list[ProblemRecord]
 
 
 @dataclass

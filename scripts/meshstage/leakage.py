@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from meshstage.errors import Problem
-from meshstage.examine import PhaseRecord, SubjectRecord
 from meshstage.files import real_path
+from meshstage.subject_record import PhaseRecord, SubjectRecord
 from meshstage.subjects_table import SubjectRow
 from meshstage.template import Template
 

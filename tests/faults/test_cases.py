@@ -13,8 +13,8 @@ import pytest
 
 from meshstage.check import Report
 from meshstage.check_files import check_files
+from meshstage.check_report import text_table
 from meshstage.meshes import mesh_edges, read_mesh
-from meshstage.report import text_table
 from meshstage.template import prepare_template
 from shared_data import SHARED, shared
 

@@ -15,10 +15,10 @@ import pyvista as pv
 
 from meshstage.check import Report, check_cohort, ingested_entries
 from meshstage.check_files import check_files
+from meshstage.check_report import html_page, read_report, text_table, write_report
 from meshstage.cohort import ingest_subject
 from meshstage.errors import InputError, Problem
 from meshstage.manifest import read_subjects_table, subject_stems
-from meshstage.report import html_page, read_report, text_table, write_report
 from meshstage.template import build_template
 from small_cohort import ball, change, change_mesh, sphere, write, write_cohort
 

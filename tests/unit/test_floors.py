@@ -12,9 +12,11 @@ LIBRARY = Path(__file__).resolve().parents[2] / "scripts" / "meshstage"
 FLOORS = {
     "errors": 0, "files": 0, "model_files": 0, "sources": 0, "launching": 0,
     "manifest": 1, "subject_names": 1, "subjects_table": 1, "configuration": 1,
-    "meshes": 1, "mesh_files": 1, "cells": 1, "shape_model": 1,
+    "meshes": 1, "mesh_files": 1, "ply": 1, "cells": 1, "renumbering": 1,
+    "shape_model": 1,
     "template": 2, "examine": 2, "cohort": 2, "statistics": 2, "demo": 2, "tetrahedra": 2,
-    "leakage": 2, "check": 2, "check_report": 2,
+    "leakage": 2, "check": 2, "check_files": 2, "check_report": 2,
+    "subject_record": 2,
     "networks": 3, "dataset": 3, "checkpoint": 3, "distributed": 3, "mechanics": 3,
     "model_directory": 4, "inference": 4, "prediction": 4, "stress": 4, "exporting": 4, "training": 4,
     "metrics": 4, "baseline_fit": 4, "baselines": 4, "evaluation": 4, "evaluation_checks": 4,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.cells import canonical_cells, describe_difference, local_edges
+from meshstage.cells import canonical_cells, local_edges
 from meshstage.errors import InputError
 from meshstage.meshes import (
     POINT_IDS,
@@ -20,6 +20,7 @@ from meshstage.meshes import (
     read_mesh,
     write_mesh,
 )
+from meshstage.renumbering import describe_difference
 from shared_data import SHARED, shared
 from small_cohort import ball, sphere
 
@@ -197,6 +198,16 @@ def test_a_fingerprint_follows_cells_and_not_points() -> None:
     assert cell_fingerprint(mesh) == cell_fingerprint(moved)
     turned = pv.PolyData(mesh.points, faces=mesh.faces.reshape(-1, 4)[::-1].ravel())
     assert cell_fingerprint(mesh) != cell_fingerprint(turned)
+
+
+def test_general_cells_of_few_points_are_the_special_ones() -> None:
+    points = np.eye(4, 3)
+    for general, special in ((4, 3), (7, 5), (6, 5), (7, 9), (2, 1)):
+        size = {3: 2, 5: 3, 9: 4, 1: 1}[special]
+        one, other = (
+            pv.UnstructuredGrid([size, *range(size)], [kind], points) for kind in (general, special)
+        )
+        assert cell_fingerprint(one) == cell_fingerprint(other)
 
 
 @pytest.mark.parametrize("seed", range(3))
