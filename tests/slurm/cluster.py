@@ -131,6 +131,18 @@ def _stop(processes: list[subprocess.Popen[bytes]]) -> None:
         process.wait()
 
 
+def _end_jobs(folder: Path) -> None:
+    """Cancel every job, and wait: the processes of a job do not end with the daemons."""
+    subprocess.run([folder / "bin/scancel", "--user=root"], timeout=60, check=True)
+    for _ in range(60):
+        answer = subprocess.run(
+            [folder / "bin/squeue", "--noheader"], capture_output=True, timeout=60, check=True
+        )
+        if not answer.stdout.strip():
+            return
+        time.sleep(1)
+
+
 @contextmanager
 def cluster() -> Iterator[Path]:
     """Run the daemons for as long as the block lasts; gives the folder with ``bin``."""
@@ -157,9 +169,7 @@ def cluster() -> Iterator[Path]:
         yield folder
     finally:
         with suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                [folder / "bin/scancel", "--full", "--signal=KILL", "--user=root"], timeout=30
-            )
+            _end_jobs(folder)
         _stop(processes)
         shutil.rmtree(folder, ignore_errors=True)
 

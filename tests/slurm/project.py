@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 COLUMNS = ("run", "network", "epochs", "rmse_log_interval", "batch_size")
 COLUMNS += ("processor_size", "hidden_dim", "num_layers")
 _PYTHON = Path(sys.executable).parent
+_HEADS: list[subprocess.Popen[str]] = []
 
 
 def wait_for(condition: Callable[[], Any], what: str, seconds: float = 600) -> Any:
@@ -26,6 +27,14 @@ def wait_for(condition: Callable[[], Any], what: str, seconds: float = 600) -> A
             return value
         time.sleep(0.25)
     raise AssertionError(f"{what} did not happen within {seconds:.0f} s")
+
+
+def end_heads() -> None:
+    """End what a test that failed has left running."""
+    for head in _HEADS:
+        if head.poll() is None:
+            head.kill()
+            head.wait()
 
 
 class Project:
@@ -53,7 +62,7 @@ class Project:
         shutil.copy(REPOSITORY / "Snakefile", directory)
         project = cls(directory, programs)
         script = ["python", "scripts/make_demo_cohort.py", "--output=cohort", "--subjects=4"]
-        project.call(*script, "--phases=3", "--resolution=3")
+        project.call(*script, "--phases=3", "--resolution=6")
         config = {"cohort": "tiny", "template": "cohort/pca_mean.vtu"}
         config |= {"subjects": "config/subjects.tsv", "runs": "config/runs.tsv"}
         (directory / "config").mkdir()
@@ -76,7 +85,7 @@ class Project:
 
     def write_runs(self, epochs: int, *names: str) -> None:
         """List runs that differ in nothing but the name."""
-        rows = [(name, "mgn", epochs, epochs, 2, 2, 16, 1) for name in names]
+        rows = [(name, "mgn", epochs, epochs, 2, 6, 128, 1) for name in names]
         (self.directory / "config/runs.tsv").write_text(
             "".join("\t".join(map(str, row)) + "\n" for row in (COLUMNS, *rows))
         )
@@ -114,7 +123,7 @@ class Project:
     def start(self, *targets: str) -> subprocess.Popen[str]:
         """Start Snakemake with the profile ``test``."""
         command = ["snakemake", "--profile", "profiles/test", "--", *targets]
-        return subprocess.Popen(
+        head = subprocess.Popen(
             command,
             cwd=self.directory,
             env=self.environment,
@@ -122,6 +131,8 @@ class Project:
             stderr=subprocess.STDOUT,
             text=True,
         )
+        _HEADS.append(head)
+        return head
 
     def finish(self, head: subprocess.Popen[str], code: int = 0, seconds: float = 900) -> None:
         """Wait for Snakemake, and want an exit code of it."""

@@ -8,12 +8,12 @@ import statistics
 import pytest
 
 from slurm.cluster import cluster, missing_programs
-from slurm.project import Project, wait_for
+from slurm.project import Project, end_heads, wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
 # Long enough to be interrupted in the middle: some 10 s of training on two idle cores.
-EPOCHS = 100
+EPOCHS = 20
 ONE_NODE = {"nodes": 1, "gpu": 2}
 
 
@@ -28,6 +28,7 @@ def programs():
         pytest.skip(reason)
     with cluster() as folder:
         yield folder / "bin"
+        end_heads()
 
 
 @pytest.fixture(scope="session")
@@ -68,7 +69,7 @@ def test_one_node_runs_a_rank_a_gpu(straight):
 
 def test_two_nodes_run_two_ranks_each(prepared):
     project = prepared.copy("wide")
-    project.write_runs(3, "wide")
+    project.write_runs(2, "wide")
     project.write_profile("slurm-multinode", {"nodes": 2, "tasks": 2})
     project.finish(project.start(project.target("wide")))
     assert project.metadata("wide")["ranks"] == 4
@@ -77,7 +78,7 @@ def test_two_nodes_run_two_ranks_each(prepared):
 def test_cancelled_training_goes_on(prepared, straight):
     project = prepared.copy("cancelled")
     head = project.start(project.target("cancelled"))
-    project.wait_for_epochs("cancelled", 5)
+    project.wait_for_epochs("cancelled", 2)
     project.call("scancel", project.job("cancelled"))
     project.finish(head, code=1)
     assert [event["reason"] for event in project.events("cancelled", "leave")] == ["SIGTERM"]
@@ -105,7 +106,7 @@ def test_time_limit_shorter_than_the_training(prepared, straight):
 def test_requeued_training_goes_on(prepared, straight):
     project = prepared.copy("requeued")
     head = project.start(project.target("requeued"))
-    project.wait_for_epochs("requeued", 5)
+    project.wait_for_epochs("requeued", 2)
     project.call("scontrol", "requeue", project.job("requeued"))
     project.finish(head)
     assert len(project.events("requeued", "start")) == 2
@@ -116,7 +117,7 @@ def test_requeued_training_goes_on(prepared, straight):
 def test_failing_training_leaves_its_log_and_its_live_folder(prepared, straight):
     project = prepared.copy("killed")
     head = project.start(project.target("killed"))
-    project.wait_for_epochs("killed", 5)
+    project.wait_for_epochs("killed", 2)
     owner = json.loads((project.model("killed") / "owner.json").read_text())
     os.kill(owner["pid"], signal.SIGKILL)
     project.finish(head, code=1)
@@ -131,7 +132,7 @@ def test_failing_training_leaves_its_log_and_its_live_folder(prepared, straight)
 
 def test_snakemake_inside_a_job(prepared):
     project = prepared.copy("nested")
-    project.write_runs(3, "nested")
+    project.write_runs(2, "nested")
     command = f"snakemake --profile profiles/test -- {project.target('nested')}"
     job = project.call("sbatch", "--parsable", "--output=outer.txt", "--wrap", command).strip()
 
@@ -143,3 +144,24 @@ def test_snakemake_inside_a_job(prepared):
     outer = (project.directory / "outer.txt").read_text()
     assert state == "COMPLETED", f"{outer}\n{project.logs()}"
     assert project.metadata("nested")["ranks"] == 2
+
+
+def test_head_that_dies_leaves_a_job_that_can_be_found(prepared, straight):
+    project = prepared.copy("orphaned")
+    project.write_runs(EPOCHS, "orphaned")
+    head = project.start(project.target("orphaned"))
+    project.wait_for_epochs("orphaned", 2)
+    head.kill()
+    head.wait()
+    job = project.job("orphaned")  # by the command of docs/cluster.md
+
+    assert "--unlock" in project.call("snakemake", "--profile=profiles/test", check=False)
+    project.call("snakemake", "--unlock")
+    project.finish(project.start(project.target("orphaned")), code=1)
+    log = (project.directory / "logs/tiny/train_orphaned.txt").read_text()
+    assert f"SLURM job {job}" in log
+
+    wait_for((project.model("orphaned") / "complete.json").exists, "the end of the first job")
+    project.finish(project.start(project.target("orphaned")))
+    assert project.epochs("orphaned") == list(range(1, EPOCHS + 1))
+    assert_same_weights(project.weights("orphaned"), straight.weights("straight"))
