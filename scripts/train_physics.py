@@ -27,7 +27,7 @@ if __name__ == "__main__":
     add = parser.add_argument_group("physics").add_argument
     add("--mu-kpa", type=float, help="shear modulus (10)")
     add("--lambda-lame-kpa", type=float, help="Lamé's first parameter (100)")
-    add("--lambda-physics", type=float, help="weight of the strain energy density, 1/kPa (1e-5)")
+    add("--lambda-physics", type=float, help="weight of the strain energy density, 1/kPa (1e-4)")
     add("--lambda-volume", type=float, help="weight of the mean of (J - 1)^2 (1e-3)")
     add("--lambda-physics-warmup", type=int, help="epochs in which both weights rise from 0 (0)")
     add("--mu-array", metavar="NAME", help="cell array of the template: shear modulus by region")

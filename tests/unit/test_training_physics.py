@@ -1,7 +1,9 @@
 """Training with a strain energy: the loss against a slow computation, counts, warm-up, refusals."""
 
+import contextlib
 import json
 import logging
+import signal
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -330,6 +332,32 @@ def test_a_loss_may_change_when_a_model_is_resumed_but_not_within_a_run(hearts, 
         train(trainer, hearts, tmp_path / "d", epochs=2)
     with pytest.raises(InputError, match=r"lambda_physics was 0.002 and is 0.0001"):
         train(Recorder(lambda_physics=1e-4), hearts, tmp_path / "d", epochs=2)
+
+
+def test_an_epoch_that_is_cut_short_counts_every_sample_once(hearts, tmp_path, monkeypatch):
+    """Values of epochs after leaving at every step in turn equal those of one go."""
+    train(Recorder(batch_size=2), hearts, tmp_path / "a")
+    n_starts = 0
+    while not (tmp_path / "b" / "complete.json").exists():
+        trainer = Recorder(batch_size=2)
+        original = trainer._compute_loss
+
+        def loss(*arguments, trainer=trainer, original=original):
+            if trainer.steps:
+                signal.raise_signal(signal.SIGTERM)
+            return original(*arguments)
+
+        monkeypatch.setattr(trainer, "_compute_loss", loss)
+        with contextlib.suppress(ContinueLater):
+            train(trainer, hearts, tmp_path / "b")
+        n_starts += 1
+        assert n_starts < 10
+    assert n_starts > 2
+    for one, other in zip(events(tmp_path / "a"), events(tmp_path / "b"), strict=True):
+        assert one["inverted_elements"] == other["inverted_elements"]
+        # The sums of a mean are added in another order.
+        assert one["energy_kpa"] == pytest.approx(other["energy_kpa"], rel=1e-12)
+        assert one["loss"] == other["loss"]
 
 
 def test_physics_goes_on_from_a_mesh_graph_net_and_is_one_when_asked(hearts, tmp_path):

@@ -207,6 +207,13 @@ class TrainPhysicsNeMoBase(ABC):
         """Give further values of the epoch that has ended, by name, equal on all ranks."""
         return {}
 
+    def _terms_so_far(self, context: DistributedContext) -> Tensor:
+        """Give what `_epoch_terms` needs of the epoch in progress, summed over ranks."""
+        return torch.zeros(0, dtype=torch.float64)
+
+    def _go_on_from_terms(self, terms: Tensor) -> None:  # noqa: B027
+        """Take `_terms_so_far` of an epoch that was cut short; called on rank 0 alone."""
+
     def _log_epoch(self, journal: Journal, epoch: int, values: dict[str, float | None]) -> None:
         """Write the epoch's log line; ``values`` by name, None where nothing was computed."""
         parts = [f"{name} {value:.4g}" for name, value in values.items() if value is not None]

@@ -71,6 +71,8 @@ class Loop:
         self._began = time.monotonic() - progress.seconds
         order = epoch_order(trainer.seed, epoch, len(self.session.train_feed.dataset))
         trainer._on_epoch_start(epoch)
+        if progress.done and self.context.is_main:
+            trainer._go_on_from_terms(progress.terms)
         self._train_steps(order)
         loss, skipped = judge_steps(
             progress, order, self.session.train_feed.dataset, trainer.max_skipped_fraction
@@ -105,6 +107,7 @@ class Loop:
             flags = self._joined(self.watch.flags())
             if flags or step is None:
                 progress.add_steps(context.sum(losses[known:number]), samples[known:number])
+                progress.terms = trainer._terms_so_far(context)
                 known = number
             if flags:
                 self._save(flags)

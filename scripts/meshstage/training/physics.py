@@ -64,7 +64,7 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
         super().__init__()
         self.mu_kpa = mechanics.MU_KPA
         self.lambda_lame_kpa = mechanics.LAMBDA_LAME_KPA
-        self.lambda_physics = 1e-5
+        self.lambda_physics = 1e-4
         self.lambda_volume = 1e-3
         self.lambda_physics_warmup = 0
         self.mu_array: str | None = None
@@ -223,6 +223,12 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
         if n_val:
             terms |= {"val_energy_kpa": val_energy / n_val, "val_inverted_elements": val_inverted}
         return terms
+
+    def _terms_so_far(self, context: DistributedContext) -> Tensor:
+        return context.sum(self._sums.clone()).cpu()
+
+    def _go_on_from_terms(self, terms: Tensor) -> None:
+        self._sums += terms.to(self._sums.device)
 
     # ------------------------------------------------------------------ training
 

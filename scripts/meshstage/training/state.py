@@ -30,6 +30,8 @@ class Progress:
         Mean loss a sample of each epoch.
     rmse_log : list of dict
         ``epoch``, ``train_rmse``, ``val_rmse`` in the target's units.
+    terms : tensor
+        What the trainer keeps of the epoch in progress, see ``_terms_so_far``.
     skipped_steps : int
     seconds : float
         Spent on the epoch in progress, by starts that were cut short too.
@@ -43,6 +45,7 @@ class Progress:
     done: int = 0
     step_losses: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     step_samples: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
+    terms: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     losses: list[float] = field(default_factory=list)
     rmse_log: list[RmseEntry] = field(default_factory=list)
     skipped_steps: int = 0
@@ -57,6 +60,7 @@ class Progress:
             "done": self.done,
             "step_losses": self.step_losses,
             "step_samples": self.step_samples,
+            "terms": self.terms,
             "losses": list(self.losses),
             "rmse_log": [dict(entry) for entry in self.rmse_log],
             "skipped_steps": self.skipped_steps,
@@ -76,6 +80,7 @@ class Progress:
             done=state["done"],
             step_losses=state["step_losses"],
             step_samples=state["step_samples"],
+            terms=state["terms"],
             losses=list(state["losses"]),
             rmse_log=list(state["rmse_log"]),
             skipped_steps=state["skipped_steps"],
@@ -99,6 +104,7 @@ class Progress:
             self.rmse_log.append({"epoch": self.epoch + 1, **rmse})
         self.epoch, self.done, self.seconds = self.epoch + 1, 0, 0.0
         self.step_losses, self.step_samples = self.step_losses[:0], self.step_samples[:0]
+        self.terms = self.terms[:0]
 
     @property
     def best_epoch(self) -> int | None:
