@@ -21,45 +21,41 @@ _XML_KINDS = {
 }  # fmt: skip
 
 
-def check_signature(path: Path, suffix: str) -> None:
+def check_signature(path: Path, suffix: str, data: bytes) -> None:
     """Refuse a file that is not whole, or not what its ending says.
 
     Parameters
     ----------
     path : Path
-        A readable file.
+        For messages, and for finding the pieces of a parallel file.
     suffix : str
         Its ending in lower case: what it is to be read as.
+    data : bytes
+        The whole file.
 
     Raises
     ------
     InputError
     """
-    try:
-        size = path.stat().st_size
-        with path.open("rb") as stream:
-            head = stream.read(2048)
-            stream.seek(max(0, size - 1024))
-            tail = stream.read()
-    except OSError as error:
-        raise _refuse(path, f"cannot be read ({error.strerror})", "check it") from None
+    head = data[:2048]
     if not head.strip(b"\0 \t\r\n"):
-        raise _refuse(path, f"is empty ({size} bytes)", "write the file again")
+        raise _refuse(path, f"is empty ({len(data)} bytes)", "write the file again")
     for pattern, kind, todo in _OTHER_KINDS:
         if re.match(pattern, head):
             raise _refuse(path, f"is {kind}, not a valid mesh file", todo)
     check = {".vtk": _check_legacy, ".stl": _check_stl, ".obj": _check_obj}
     if suffix in check:
-        check[suffix](path, head)
+        check[suffix](path, data)
     elif suffix != ".ply":  # whose own reader tells
-        _check_xml(path, suffix, head, tail)
+        _check_xml(path, suffix, data)
 
 
 def _refuse(path: Path, what: str, todo: str) -> InputError:
     return InputError(Problem(what=what, todo=todo, file=str(path)))
 
 
-def _check_xml(path: Path, suffix: str, head: bytes, tail: bytes) -> None:
+def _check_xml(path: Path, suffix: str, data: bytes) -> None:
+    head = data[:2048]
     start = re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|VTKFile)", head)
     found = re.search(rb"<VTKFile\b[^>]*?\btype\s*=\s*[\"'](\w+)", head)
     if not start or (not found and b"<VTKFile" not in head):
@@ -78,13 +74,13 @@ def _check_xml(path: Path, suffix: str, head: bytes, tail: bytes) -> None:
         raise _refuse(
             path, f"holds {kind}, not a surface or unstructured grid", "save it as .vtp or .vtu"
         )
-    if b"</VTKFile>" not in tail:
+    if b"</VTKFile>" not in data[-1024:]:
         raise _refuse(
             path, "is truncated: it ends before </VTKFile>", "copy or write the file again"
         )
     if suffix in (".pvtp", ".pvtu"):
         for source in re.findall(
-            r"<Piece\b[^>]*?\bSource\s*=\s*[\"']([^\"']*)", path.read_text("utf-8", "replace")
+            r"<Piece\b[^>]*?\bSource\s*=\s*[\"']([^\"']*)", data.decode("utf-8", "replace")
         ):
             _check_piece(path, source)
 
@@ -102,14 +98,15 @@ def _check_piece(path: Path, source: str) -> None:
             path, f"cannot be read: its piece {source} is not .vtp or .vtu", "write it again"
         )
     try:
-        check_signature(piece, piece.suffix.lower())
+        check_signature(piece, piece.suffix.lower(), piece.read_bytes())
     except InputError as error:
         raise _refuse(
             path, f"cannot be read: its piece {source} {error.problems[0].what}", "write it again"
         ) from None
 
 
-def _check_legacy(path: Path, head: bytes) -> None:
+def _check_legacy(path: Path, data: bytes) -> None:
+    head = data[:2048]
     if not re.match(rb"\s*# vtk DataFile", head, re.IGNORECASE):
         xml = b"<VTKFile" in head
         raise _refuse(
@@ -119,19 +116,19 @@ def _check_legacy(path: Path, head: bytes) -> None:
         )
     lines = head.split(b"\n", 3)
     if len(lines) > 2 and lines[2].strip().upper() == b"ASCII":
-        _check_legacy_end(path)
+        _check_legacy_end(path, data)
 
 
 _CELL_KEYWORDS = ("VERTICES", "LINES", "POLYGONS", "TRIANGLE_STRIPS", "CELLS")
 _PER_POINT = {"VECTORS": 3, "NORMALS": 3, "TENSORS": 9}
 
 
-def _check_legacy_end(path: Path) -> None:
+def _check_legacy_end(path: Path, data: bytes) -> None:
     """Count the numbers after an ASCII file's last heading: VTK says nothing if some are missing.
 
     All that stands before the last heading is whole, or VTK would have stumbled over it.
     """
-    lines = [line.split() for line in path.read_text("utf-8", "replace").splitlines()]
+    lines = [line.split() for line in data.decode("utf-8", "replace").splitlines()]
     lines = [words for words in lines if words]
     at = next(k for k in range(len(lines) - 1, -1, -1) if not _is_number(lines[k][0]))
     found = sum(len(words) for words in lines[at + 1 :])
@@ -179,25 +176,23 @@ def _numbers_after(lines: list[list[str]]) -> int:
     return int(owner[1]) * width
 
 
-def _check_stl(path: Path, head: bytes) -> None:
-    size = path.stat().st_size
-    binary = len(head) >= 84 and size == 84 + 50 * int.from_bytes(head[80:84], "little")
-    if binary:
-        return
-    if not head.lstrip().lower().startswith(b"solid"):
+def _check_stl(path: Path, data: bytes) -> None:
+    if len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little"):
+        return  # binary, and whole
+    if not data[:2048].lstrip().lower().startswith(b"solid"):
         raise _refuse(
             path,
             "is no STL file, or truncated: its size is not what it declares",
             "write the file again",
         )
-    if b"endsolid" not in path.read_bytes()[-1024:].lower():
+    if b"endsolid" not in data[-1024:].lower():
         raise _refuse(
             path, "is truncated: it ends before 'endsolid'", "copy or write the file again"
         )
 
 
-def _check_obj(path: Path, head: bytes) -> None:
-    if b"\0" in head or not re.search(rb"(?m)^\s*v\s", path.read_bytes()):
+def _check_obj(path: Path, data: bytes) -> None:
+    if b"\0" in data[:2048] or not re.search(rb"(?m)^\s*v\s", data):
         raise _refuse(
             path, "is no Wavefront OBJ file: it has no line of a vertex", "write the file again"
         )

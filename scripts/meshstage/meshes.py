@@ -2,8 +2,9 @@
 
 import importlib
 import re
+import zlib
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pyvista as pv
@@ -22,6 +23,7 @@ __all__ = [
     "non_finite",
     "point_array",
     "read_mesh",
+    "read_mesh_file",
     "write_mesh",
 ]
 
@@ -41,6 +43,14 @@ _LEGACY_KINDS = ("Scalars", "Vectors", "Normals", "Tensors", "ColorScalars", "TC
 _MESH_TYPES = (0, 4)  # VTK_POLY_DATA, VTK_UNSTRUCTURED_GRID
 
 
+class MeshFile(NamedTuple):
+    """A mesh as a file holds it, and what tells the file's bytes from others."""
+
+    mesh: Any
+    size_bytes: int
+    crc32: int
+
+
 def read_mesh(path: Path) -> Any:
     """Read a mesh file: ``.vtp .vtu .vtk .pvtp .pvtu .ply .stl .obj``.
 
@@ -55,33 +65,47 @@ def read_mesh(path: Path) -> Any:
         If the file is missing, of another kind, truncated or damaged, reads as empty, or holds
         something else than a surface or an unstructured grid.
     """
+    return read_mesh_file(path).mesh
+
+
+def read_mesh_file(path: Path) -> MeshFile:
+    """Read a mesh file as `read_mesh` does, and tell its bytes from others."""
     if problem := file_problem(path):
         raise InputError(problem)
     suffix = path.suffix.lower()
     if suffix not in _SUFFIXES:
         what = f"is no mesh file by its ending {suffix!r}"
         raise _refuse(path, what, f"save it as one of {', '.join(_SUFFIXES)}")
-    check_signature(path, suffix)
-    mesh = read_ply(path) if suffix == ".ply" else _read_with_vtk(path, suffix)
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise _refuse(path, f"cannot be read ({error.strerror})", "check it") from None
+    check_signature(path, suffix, data)
+    mesh = read_ply(path, data) if suffix == ".ply" else _read_with_vtk(path, suffix, data)
     if mesh.n_points == 0:
         what = "reads as empty (0 points): it is truncated or nothing was saved"
         raise _refuse(path, what, "write the file again")
     _check_connectivity(mesh, path)
-    return mesh
+    # A cryptographic hash would take a tenth of the time of reading the mesh.
+    return MeshFile(mesh, len(data), zlib.crc32(data))
 
 
 def _refuse(path: Path, what: str, todo: str) -> InputError:
     return InputError(Problem(what=what, todo=todo, file=str(path)))
 
 
-def _read_with_vtk(path: Path, suffix: str) -> Any:
+def _read_with_vtk(path: Path, suffix: str, data: bytes) -> Any:
     """Read with VTK's own reader; an error that VTK would only print is raised."""
     reader = _reader(suffix)
     before, window = vtkOutputWindow.GetInstance(), vtkStringOutputWindow()
     vtkOutputWindow.SetInstance(window)
     try:
         with pv.vtk_verbosity("off"):
-            reader.SetFileName(str(path))
+            if suffix in (".vtp", ".vtu"):  # what has been looked at is what is read
+                reader.ReadFromInputStringOn()
+                reader.SetInputString(data)
+            else:
+                reader.SetFileName(str(path))
             reader.Update()
     finally:
         vtkOutputWindow.SetInstance(before)
@@ -91,12 +115,12 @@ def _read_with_vtk(path: Path, suffix: str) -> Any:
             reason = "" if "returned failure for request" in message else f" (VTK: {message})"
             what = f"cannot be read, it is damaged or incomplete{shorten(reason, 160)}"
             raise _refuse(path, what, "write the file again")
-    data = reader.GetOutputDataObject(0)
-    if data is None or data.GetDataObjectType() not in _MESH_TYPES:
-        kind = "nothing that VTK knows" if data is None else data.GetClassName()
+    result = reader.GetOutputDataObject(0)
+    if result is None or result.GetDataObjectType() not in _MESH_TYPES:
+        kind = "nothing that VTK knows" if result is None else result.GetClassName()
         what = f"holds {kind}, not a valid surface or unstructured grid"
         raise _refuse(path, what, "save it as .vtp or .vtu")
-    return pv.wrap(data)
+    return pv.wrap(result)
 
 
 def _reader(suffix: str) -> Any:

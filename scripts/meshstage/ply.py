@@ -30,15 +30,21 @@ class _Element:
         return any(isinstance(kind, tuple) for kind in self.properties.values())
 
 
-def read_ply(path: Path) -> pv.PolyData:
+def read_ply(path: Path, data: bytes) -> pv.PolyData:
     """Read points and faces of a PLY file; other properties are left out.
+
+    Parameters
+    ----------
+    path : Path
+        For messages.
+    data : bytes
+        The whole file.
 
     Raises
     ------
     InputError
         If the file is no PLY file, ends too early, or has no vertices with x, y and z.
     """
-    data = path.read_bytes()
     try:
         elements, form, start = _header(data)
         rows = _ascii_rows if form == "ascii" else _binary_rows

@@ -430,8 +430,8 @@ import meshstage.check_files as c, meshstage.examine as e
 fork = c.multiprocessing.get_context("fork")
 type(fork).set_forkserver_preload = lambda self, names: None
 c.multiprocessing.get_context = lambda kind: fork
-read = e.read_mesh
-e.read_mesh = lambda path: os._exit(1) if "charlie/phase_1" in str(path) else read(path)
+read = e.read_mesh_file
+e.read_mesh_file = lambda path: os._exit(1) if "charlie/phase_1" in str(path) else read(path)
 folder = pathlib.Path(sys.argv[1])
 report = c.check_files(folder / "pca_mean.vtp", folder / "subjects.tsv", jobs=2)
 print(*(f"{p.subject}|{p.what}" for p in report.problems), sep="\\n")
