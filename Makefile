@@ -25,6 +25,7 @@ lint: setup
 	ruff format --check .
 	snakefmt --check Snakefile workflow
 	mypy
+	mypy --strict --follow-imports=silent scripts/meshstage/workflow.py
 	snakemake --lint
 
 test: setup
