@@ -219,7 +219,7 @@ def _checked(values: dict[str, Any], schema: dict[str, Any], name: str) -> dict[
     return defaults | values
 
 
-def _problem(error: jsonschema.ValidationError, schema: dict[str, Any], name: str) -> Problem:
+def _problem(error: Any, schema: dict[str, Any], name: str) -> Problem:
     """Turn a schema's complaint into a sentence with the key, the value and the remedy."""
     key = ".".join(map(str, error.absolute_path))
     value: Any = error.instance
@@ -243,7 +243,7 @@ def _problem(error: jsonschema.ValidationError, schema: dict[str, Any], name: st
     return Problem(f"{key or 'a key'} is {value!r}: {_rule(error)}", f"it means: {expected}", name)
 
 
-def _rule(error: jsonschema.ValidationError) -> str:
+def _rule(error: Any) -> str:
     rule, wanted = error.validator, error.validator_value
     if rule == "pattern":
         return "this name is not allowed"
