@@ -199,7 +199,7 @@ def _parse(text: str, schema: Mapping[str, Any]) -> str | int | float:
         return text
 
 
-def _is_finite_number(checker: jsonschema.TypeChecker, value: object) -> bool:
+def _is_finite_number(checker: jsonschema.TypeChecker, value: Any) -> bool:
     """Take NaN and infinity for no numbers: they would pass any bound."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     return is_number and math.isfinite(value)
