@@ -266,6 +266,8 @@ def test_a_file_that_is_cut_off_is_refused(suffix: str, binary: bool, tmp_path: 
         with pytest.raises(InputError) as error:
             point_array(read_mesh(path), "displacement")
         assert error.value.problems[0].todo
+        if part >= 0.3 and suffix in (".vtp", ".vtu"):
+            assert "truncated" in str(error.value)
 
 
 @pytest.mark.parametrize("order", ["binary_big_endian", "ascii"])
