@@ -98,10 +98,12 @@ rule check:
         template=subpath(input.template, parent=True),
         subjects=subject_directories(),
         directory=subpath(output.json, parent=True),
+        network=NEEDIEST_NETWORK,
     shell:
         r"""
         python {input.script:q} \
             --template {params.template:q} \
+            --network {params.network:q} \
             --subjects-table {input.table:q} \
             --subjects {params.subjects:q} \
             --output {params.directory:q} \

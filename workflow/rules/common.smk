@@ -138,6 +138,11 @@ RUNS = or_exit(lambda: read_runs(Path(config["runs"]), SCHEMAS / "runs.schema.ya
 RESUMES = or_exit(lambda: resumed_runs(config["resume"], RUNS))
 MODELS = [*RUNS, *RESUMES]
 
+# What the check must demand of the template: tetrahedra, or edges, or neither.
+NEEDIEST_NETWORK = min(
+    (run["network"] for run in RUNS.values()), key=["physics", "mgn", "mlp"].index
+)
+
 
 def settings_of(model):
     """The settings of a run, or of a run that was resumed."""
