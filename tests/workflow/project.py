@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-PARTS = ("Snakefile", "workflow", "scripts", "config", "profiles")
+PARTS = ("Snakefile", "workflow", "scripts", "config", "envs", "profiles")
 
 
 @dataclass(frozen=True)
