@@ -21,7 +21,7 @@ from meshstage.errors import ContinueLater, InputError, Problem
 from meshstage.model_files import checkpoint_name
 from meshstage.template import build_template
 from meshstage.training import loop
-from small_training import TrainSmall, run
+from small_training import TrainSmall, make_mgn, make_mlp, run
 
 FINAL = checkpoint_name("mlp")
 
@@ -144,6 +144,18 @@ def check_exact(context: DistributedContext, output: Path) -> None:
     run(TrainSmall(**settings), cohort, output / "cut", epochs=10, context=context)
 
 
+def check_networks(context: DistributedContext, output: Path) -> None:
+    """Train PhysicsNeMo's networks 4 + 6 epochs and 10, and a MeshGraphNet with segments."""
+    cohort = Cohort(output / f"networks_{context.rank}", [2, 3, 2, 3, 3])
+    for name, make in (("mgn", make_mgn), ("mlp", make_mlp)):
+        straight, four, more = (output / f"{name}_{part}" for part in ("straight", "four", "more"))
+        run(make(), cohort, straight, epochs=10, context=context)
+        run(make(), cohort, four, epochs=4, context=context)
+        last = four / checkpoint_name(name)
+        run(make(), cohort, more, epochs=10, context=context, resume_from=last)
+    run(make_mgn(segments=2), cohort, output / "mgn_segments", epochs=10, context=context)
+
+
 def check_skips(context: DistributedContext, output: Path) -> list[float]:
     """Train 31 samples, one a rank and step; of a NaN target the last rank alone hears."""
     cohort = Cohort(output / f"skips_{context.rank}", [1] * 31)
@@ -207,6 +219,8 @@ def main(output: Path) -> None:
             "skips": check_skips(context, output),
         }
         check_exact(context, output)
+        if context.world_size == 2:
+            check_networks(context, output)
         state = load_checkpoint(output / "skips" / FINAL)["training_state"]
         results["skipped_steps"] = state["skipped_steps"]
         context.barrier()

@@ -53,6 +53,29 @@ class TrainSmall(TrainPhysicsNeMoBase):
         return {"layer_size": self.layer_size}
 
 
+def make_mgn(segments: int = 0) -> TrainPhysicsNeMoBase:
+    """Make a tiny MeshGraphNet's trainer; the import takes seconds."""
+    from meshstage.training.mgn import TrainPhysicsNeMoMGN
+
+    trainer = TrainPhysicsNeMoMGN()
+    trainer.set_hidden_dim(8)
+    trainer.set_processor_size(2)
+    trainer.set_num_layers(1)
+    trainer.set_num_processor_checkpoint_segments(segments)
+    return trainer
+
+
+def make_mlp() -> TrainPhysicsNeMoBase:
+    """Make a tiny fully connected network's trainer."""
+    from meshstage.training.mlp import TrainPhysicsNeMoMLP
+
+    trainer = TrainPhysicsNeMoMLP()
+    trainer.set_layer_size(16)
+    trainer.set_num_layers(3)
+    trainer.set_batch_size(4)
+    return trainer
+
+
 def run(
     trainer: TrainPhysicsNeMoBase,
     cohort: Any,

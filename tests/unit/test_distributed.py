@@ -87,6 +87,22 @@ def test_four_epochs_and_six_more_are_ten(checked):
     assert_equal_models(output / "straight", output / "more", "mlp")
 
 
+with_two_ranks = pytest.mark.parametrize("checked", [2], indirect=True)
+
+
+@with_two_ranks
+@pytest.mark.parametrize("network", ["mgn", "mlp"])
+def test_physicsnemo_networks_go_on_exactly(checked, network):
+    _, output, _ = checked
+    assert_equal_models(output / f"{network}_straight", output / f"{network}_more", network)
+
+
+@with_two_ranks
+def test_segments_computed_twice_change_no_bit(checked):
+    _, output, _ = checked
+    assert_equal_models(output / "mgn_straight", output / "mgn_segments", "mgn")
+
+
 def test_a_signal_to_one_rank_takes_all_home_and_they_go_on_exactly(checked):
     n_ranks, output, _ = checked
     said = {(output / f"left_cut_{rank}.txt").read_text() for rank in range(n_ranks)}

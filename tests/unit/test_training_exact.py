@@ -13,28 +13,7 @@ from meshstage.errors import ContinueLater
 from meshstage.model_files import checkpoint_name
 from meshstage.training import leaving, loop
 from meshstage.training.base import TrainPhysicsNeMoBase
-from small_training import TrainSmall, run
-
-
-def make_mgn() -> TrainPhysicsNeMoBase:
-    from meshstage.training.mgn import TrainPhysicsNeMoMGN
-
-    trainer = TrainPhysicsNeMoMGN()
-    trainer.set_hidden_dim(8)
-    trainer.set_processor_size(2)
-    trainer.set_num_layers(1)
-    return trainer
-
-
-def make_mlp() -> TrainPhysicsNeMoBase:
-    from meshstage.training.mlp import TrainPhysicsNeMoMLP
-
-    trainer = TrainPhysicsNeMoMLP()
-    trainer.set_layer_size(16)
-    trainer.set_num_layers(3)
-    trainer.set_batch_size(4)
-    return trainer
-
+from small_training import TrainSmall, make_mgn, make_mlp, run
 
 MAKERS = {"small": TrainSmall, "mgn": make_mgn, "mlp": make_mlp}
 
