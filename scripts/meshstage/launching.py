@@ -24,6 +24,17 @@ FORWARDED: dict[int, int] = {
 # Below Linux' ephemeral ports (32768 and up), from which any connection may take one.
 _PORTS = range(15000, 32000)
 
+# Snakemake exports these and OMP_NUM_THREADS = threads of the rule, for all ranks together. One
+# that is left undivided makes the threads of the ranks wait for each other, spinning: an epoch
+# of 0.3 s took 30 s on two busy cores, with OMP_NUM_THREADS divided and MKL_NUM_THREADS not.
+_THREADS_TOO = {
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "GOTO_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+}
+
 # What identifies the allocation. The rest describes the step that srun would nest in, and
 # would add to or contradict the options given to it.
 _KEPT_OF_SLURM = {"SLURM_JOB_ID", "SLURM_JOBID", "SLURM_CLUSTER_NAME", "SLURM_CONF"}
@@ -129,10 +140,11 @@ def environment_additions(
     """
     additions = {"MESHSTAGE_STARTED": repr(started)}
     if shape.ranks_per_node > 1:
-        # Snakemake exports OMP_NUM_THREADS = threads of the rule, for all ranks together.
         given = environment.get("OMP_NUM_THREADS", "")
         threads = int(given) if given.isdigit() else n_cpus
-        additions["OMP_NUM_THREADS"] = str(max(1, threads // shape.ranks_per_node))
+        share = str(max(1, threads // shape.ranks_per_node))
+        additions["OMP_NUM_THREADS"] = share
+        additions |= dict.fromkeys(_THREADS_TOO & environment.keys(), share)
     # Compilers make thousands of small files and lock them: neither is for a shared disk.
     for name, folder in (
         ("TORCHINDUCTOR_CACHE_DIR", "inductor"),

@@ -89,6 +89,13 @@ def test_threads_are_divided_among_the_ranks_of_a_node(environment, gpus, thread
     assert additions(environment, gpus).get("OMP_NUM_THREADS") == threads
 
 
+def test_each_library_gets_its_share_of_the_threads():
+    """Snakemake's shell exports more than OpenMP's variable; one alone would undo the division."""
+    added = additions({"OMP_NUM_THREADS": "8", "MKL_NUM_THREADS": "8", "GOTO_NUM_THREADS": "8"}, 2)
+    assert {added[name] for name in added if name.endswith("_NUM_THREADS")} == {"4"}
+    assert added.keys() >= {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"}
+
+
 def test_compile_caches_are_on_the_nodes_disk_unless_somebody_chose():
     added = additions({"TRITON_CACHE_DIR": "/mine"}, 1)
     assert added["TORCHINDUCTOR_CACHE_DIR"] == "/s/inductor"
