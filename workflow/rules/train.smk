@@ -54,9 +54,11 @@ for model in MODELS:
             nodes=lambda wildcards, resources: shape_of(resources).nodes,
             gpus=lambda wildcards, resources: shape_of(resources).gpus,
             minutes=lambda wildcards, resources: time_budget(resources),
+        # `exec`, or SIGTERM would end the shell, and SLURM the job before it has saved. The log
+        # of a training that goes on goes on too.
         shell:
             r"""
-            python scripts/launch.py --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
+            exec python scripts/launch.py --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
                 {params.script:q} \
                 --template {params.template:q} \
                 --stats {input.stats:q} \
@@ -66,7 +68,7 @@ for model in MODELS:
                 {params.resume:q} \
                 {params.options:q} \
                 --time-budget {params.minutes} \
-                >{log:q} 2>&1
+                >>{log:q} 2>&1
             """
 
 
