@@ -1,6 +1,7 @@
 """Kills through Snakemake, one of each kind; `make storm` does twelve in a row."""
 
 import pytest
+
 from benchmarks.kill_storm import KINDS, Storm
 
 pytestmark = [pytest.mark.spawn, pytest.mark.timeout(1200)]
