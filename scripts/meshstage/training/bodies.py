@@ -83,19 +83,18 @@ class Bodies:
         which : (k,) int64 tensor, on the same device
             The body that each moves.
         """
-        # A mean of 1e5 elements, and J - 1 of one, are beyond the 8 bits of bfloat16.
-        with torch.autocast(displacement.device.type, enabled=False):
-            inverse = self.inverse.index_select(0, which).movedim((1, 2), (-2, -1))
-            volumes = self.volumes.index_select(0, which)
-            moved = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
-            deformation = mechanics.deformation_gradient(moved, self.corners, inverse)
-            ratio = mechanics.volume_ratio(deformation)
-            density = mechanics.energy_density(deformation, self.mu, self.lame, ratio)
-            return Strain(
-                mechanics.body_mean(density, volumes),
-                mechanics.body_mean((ratio - 1).square(), volumes),
-                (ratio <= 0).sum(dim=-1),
-            )
+        inverse = self.inverse.index_select(0, which).movedim((1, 2), (-2, -1))
+        volumes = self.volumes.index_select(0, which)
+        # The 8 bits of bfloat16 hold no J - 1. Autocast leaves elementwise arithmetic alone.
+        moved = displacement.to(torch.promote_types(displacement.dtype, torch.float32))
+        deformation = mechanics.deformation_gradient(moved, self.corners, inverse)
+        ratio = mechanics.volume_ratio(deformation)
+        density = mechanics.energy_density(deformation, self.mu, self.lame, ratio)
+        return Strain(
+            mechanics.body_mean(density, volumes),
+            mechanics.body_mean((ratio - 1).square(), volumes),
+            (ratio <= 0).sum(dim=-1),
+        )
 
 
 def make_bodies(

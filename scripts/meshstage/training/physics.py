@@ -168,10 +168,8 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
     def _strain(self, predictions: Tensor, indices: Tensor, split: str) -> Strain:
         """Strain the bodies of k samples by predictions (k, n_points, 3), in one evaluation."""
         assert self._bodies is not None, "train() makes the bodies"
-        at_least_fp32 = predictions.to(torch.promote_types(predictions.dtype, torch.float32))
-        return self._bodies.strain(
-            at_least_fp32 * self.target_scale, self._body_of[split].index_select(0, indices)
-        )
+        which = self._body_of[split].index_select(0, indices)
+        return self._bodies.strain(predictions * self.target_scale, which)
 
     def _compute_loss(self, predictions: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
         """Mean squared error of k real samples, and what their strains cost."""
