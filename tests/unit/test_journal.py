@@ -18,7 +18,7 @@ def events(folder):
 def scalars(folder, name):
     accumulator = EventAccumulator(str(folder / "tensorboard"))
     accumulator.Reload()
-    return {point.step: point.value for point in accumulator.Scalars(name)}
+    return [(point.step, point.value) for point in accumulator.Scalars(name)]
 
 
 def test_events_are_strict_json_and_scalars_are_in_tensorboard(tmp_path):
@@ -34,7 +34,7 @@ def test_events_are_strict_json_and_scalars_are_in_tensorboard(tmp_path):
         "seconds": 0.25,
     }
     assert (epoch["loss"], epoch["val_rmse"], epoch["train_rmse"]) == (0.5, None, None)
-    assert scalars(tmp_path, "loss") == {1: 0.5}
+    assert scalars(tmp_path, "loss") == [(1, 0.5)]
 
 
 def test_the_next_start_replaces_scalars_and_a_line_that_was_cut(tmp_path):
@@ -46,7 +46,7 @@ def test_the_next_start_replaces_scalars_and_a_line_that_was_cut(tmp_path):
     with Journal(tmp_path, True, 1) as journal:
         journal.epoch(2, 3, 0.1, {"loss": 20.0})
     assert [(e["epoch"], e["loss"]) for e in events(tmp_path)] == [(1, 1), (2, 2), (3, 3), (2, 20)]
-    assert scalars(tmp_path, "loss") == {1: 1.0, 2: 20.0}
+    assert scalars(tmp_path, "loss") == [(1, 1.0), (2, 20.0)]
 
 
 def test_other_ranks_leave_nothing(tmp_path):

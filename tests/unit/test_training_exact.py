@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import signal
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 
 from meshstage.checkpoint import load_checkpoint
-from meshstage.errors import ContinueLater
+from meshstage.errors import ContinueLater, InputError
 from meshstage.model_files import checkpoint_name
 from meshstage.training import leaving, loop
 from meshstage.training.base import TrainPhysicsNeMoBase
@@ -210,6 +211,27 @@ def test_a_damaged_kept_model_is_trained_again(tiny_cohort, tmp_path, straight, 
     name = checkpoint_name("mlp", 6)
     ours, theirs = (load_checkpoint(path / name) for path in (output, straight("small")))
     assert torch.equal(ours["model_state_dict"]["0.weight"], theirs["model_state_dict"]["0.weight"])
+
+
+def test_a_full_disk_is_a_sentence_and_the_next_start_goes_on(tiny_cohort, tmp_path, straight):
+    """From epoch 6 on no file may grow beyond 1 kB: what was saved until then is whole."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    class Full(TrainSmall):
+        def _on_epoch_start(self, epoch):
+            if epoch == 6:
+                resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+
+    output = tmp_path / "full"
+    try:
+        with pytest.raises(InputError, match=r"cannot be written .* free space on the disk"):
+            run(Full(rmse_log_interval=3, recovery_interval=1), tiny_cohort, output, epochs=10)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert not list(output.rglob(".meshstage-*"))
+    assert max((output / "live").glob("recovery_*")).name == "recovery_00005_0000000.pt"
+    run(TrainSmall(rmse_log_interval=3), tiny_cohort, output, epochs=10)
+    assert_equal_models(straight("small"), output, "mlp")
 
 
 def test_a_finished_model_is_not_trained_again(tiny_cohort, tmp_path, straight, caplog):
