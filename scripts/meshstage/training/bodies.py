@@ -11,6 +11,7 @@ from torch import Tensor
 from meshstage import mechanics
 from meshstage.cohort import Subject
 from meshstage.errors import InputError, Problem
+from meshstage.statistics import Statistics
 from meshstage.tetrahedra import (
     Tetrahedra,
     are_reversed,
@@ -187,3 +188,32 @@ def _judge_bad(
         )
     if problems:
         raise InputError(*problems)
+
+
+def refuse_other_targets(stats: Statistics, subjects: Sequence[Subject]) -> None:
+    """Refuse targets that do not move points.
+
+    Raises
+    ------
+    InputError
+        If the target is not three wide, or not a displacement from the reference.
+    """
+    todo = "use network mgn"
+    if stats.n_target != 3:
+        wide = f"{stats.n_target} component{'s' if stats.n_target > 1 else ''}"
+        raise InputError(
+            Problem(
+                f"the target {stats.target_array!r} has {wide}, but only a displacement, three "
+                "wide, strains a body",
+                todo,
+            )
+        )
+    others = [subject.id for subject in subjects if not subject.is_displacement]
+    if others:
+        raise InputError(
+            Problem(
+                f"the target {stats.target_array!r} is not phase minus reference, so it strains "
+                f"no body, in subject {', '.join(others)}",
+                todo,
+            )
+        )

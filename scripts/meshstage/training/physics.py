@@ -12,11 +12,17 @@ from meshstage import mechanics
 from meshstage.cohort import Subject
 from meshstage.dataset import PhaseSampleDataset
 from meshstage.distributed import DistributedContext
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError
 from meshstage.statistics import Statistics
 from meshstage.template import Template
 from meshstage.tetrahedra import Tetrahedra, find_tetrahedra, shear_moduli
-from meshstage.training.bodies import ON_BAD_ELEMENTS, Bodies, Strain, make_bodies
+from meshstage.training.bodies import (
+    ON_BAD_ELEMENTS,
+    Bodies,
+    Strain,
+    make_bodies,
+    refuse_other_targets,
+)
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
 from meshstage.training.settings import positive_number
 from meshstage.training.state import RmseEntry
@@ -252,7 +258,7 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
         """
         parts = {"train": train_dataset, "val": val_dataset}
         subjects = [s for part in parts.values() if part is not None for s in part.subjects]
-        _refuse_other_targets(stats, subjects)
+        refuse_other_targets(stats, subjects)
         elements = self._elements_of(template_mesh)
         self._bodies = make_bodies(
             elements,
@@ -324,32 +330,3 @@ def _weight(name: str, value: float) -> float:
         With the value in the sentence.
     """
     return 0.0 if value == 0 and not isinstance(value, bool) else positive_number(name, value)
-
-
-def _refuse_other_targets(stats: Statistics, subjects: list[Subject]) -> None:
-    """Refuse targets that do not move points.
-
-    Raises
-    ------
-    InputError
-        If the target is not three wide, or not a displacement from the reference.
-    """
-    todo = "use network mgn"
-    if stats.n_target != 3:
-        wide = f"{stats.n_target} component{'s' if stats.n_target > 1 else ''}"
-        raise InputError(
-            Problem(
-                f"the target {stats.target_array!r} has {wide}, but only a displacement, three "
-                "wide, strains a body",
-                todo,
-            )
-        )
-    others = [subject.id for subject in subjects if not subject.is_displacement]
-    if others:
-        raise InputError(
-            Problem(
-                f"the target {stats.target_array!r} is not phase minus reference, so it strains "
-                f"no body, in subject {', '.join(others)}",
-                todo,
-            )
-        )
