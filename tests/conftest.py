@@ -1,5 +1,7 @@
 """A tiny cohort that many tests share: spheres that pulse, written, ingested and loaded."""
 
+import logging
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -43,6 +45,15 @@ class TinyCohort:
     subjects: dict[str, list[Subject]]
     statistics_path: Path
     statistics: Statistics
+
+
+@pytest.fixture(autouse=True)
+def _restored_log_level() -> Iterator[None]:
+    """Undo what the Python API sets for its caller, so that tests can read the log alike."""
+    logger = logging.getLogger("meshstage")
+    level = logger.level
+    yield
+    logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")

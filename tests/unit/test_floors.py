@@ -11,6 +11,7 @@ LIBRARY = Path(__file__).resolve().parents[2] / "scripts" / "meshstage"
 
 FLOORS = {
     "errors": 0, "files": 0, "model_files": 0, "sources": 0, "launching": 0,
+    "ranks": 0, "slurm": 0,
     "manifest": 1, "subject_names": 1, "subjects_table": 1, "configuration": 1,
     "meshes": 1, "mesh_files": 1, "ply": 1, "cells": 1, "renumbering": 1,
     "shape_model": 1,
@@ -21,7 +22,7 @@ FLOORS = {
     "model_directory": 4, "inference": 4, "prediction": 4, "stress": 4,
     "exporting": 4, "training": 4,
     "metrics": 4, "baseline_fit": 4, "baselines": 4, "evaluation": 4, "evaluation_checks": 4,
-    "evaluation_summary": 4, "runs_table": 4, "figures": 4, "watching": 4, "viewer": 4,
+    "evaluation_summary": 4, "runs_table": 4, "figures": 4, "watch": 4,
     "workflow": 5,
 }  # fmt: skip
 
