@@ -16,6 +16,7 @@ from meshstage.leakage import Entry, shared_phases
 from meshstage.subject_record import SubjectRecord
 from meshstage.subjects_table import SubjectRow
 from meshstage.template import Template
+from meshstage.tetrahedra import find_tetrahedra
 
 GRAPH_NETWORKS = ("mgn", "physics")
 
@@ -74,7 +75,8 @@ def check_cohort(
     table : Path, optional
         The table of subjects; without it nothing is known of splits.
     network : "mgn", "mlp" or "physics", optional
-        A template without edges is an error for a network on a graph.
+        A template without edges is an error for a network on a graph; `physics` also needs
+        tetrahedra, and targets that are displacements.
     more : sequence of Problem
         What was found before there were entries.
     """
@@ -82,6 +84,7 @@ def check_cohort(
     problems = [
         *more,
         *_template_problems(template, network),
+        *(_physics_problems(unique, template) if network == "physics" else ()),
         *_count_problem(unique, template),
         *_table_problems(entries, table),
         *_id_problems(unique),
@@ -114,6 +117,23 @@ def _template_problems(template: Template, network: str | None) -> Iterator[Prob
             file=template.source,
             severity="error" if no_edges and network in GRAPH_NETWORKS else "warning",
         )
+
+
+def _physics_problems(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:
+    """Find what has no strain energy."""
+    try:
+        find_tetrahedra(template.cells, Path(template.source))
+    except InputError as error:
+        yield from error.problems
+    for entry in entries:
+        if entry.record.is_displacement is False and not entry.record.errors:
+            yield Problem(
+                what=f"the target {entry.record.target_array!r} is not phase minus reference, so "
+                "it strains no body",
+                todo="use network mgn",
+                file=entry.record.manifest,
+                subject=entry.record.label,
+            )
 
 
 def _count_problem(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:

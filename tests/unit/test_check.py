@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -247,7 +248,7 @@ def test_a_template_that_no_mesh_fits_is_blamed_itself(cohort: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("network", "n_errors"), [("mgn", 1), ("physics", 1), ("mlp", 0), (None, 0)]
+    ("network", "n_errors"), [("mgn", 1), ("physics", 2), ("mlp", 0), (None, 0)]
 )
 def test_only_a_network_on_a_graph_needs_edges(
     network: str | None, n_errors: int, tmp_path: Path
@@ -454,3 +455,25 @@ def test_processes_find_what_one_process_finds(cohort: Path) -> None:
     (cohort / "bravo" / "phase_1.vtp").write_bytes(b"")
     change(cohort / "delta" / "manifest.json", lambda m: m.update(subject_id="bravo"))
     assert check(cohort, jobs=2) == check(cohort, jobs=1)
+
+
+def test_physics_demands_tetrahedra_and_other_networks_do_not(tiny_cohort):
+    """The tiny cohort is a surface: it has edges, and no tissue."""
+    entries, _ = ingested_entries(tiny_cohort.subject_directories["train"], None)
+    for network, wanted in (("mgn", 0), ("mlp", 0), ("physics", 1)):
+        report = check_cohort(tiny_cohort.template, entries, network=network)
+        found = [p for p in report.problems if "no linear tetrahedron" in p.what]
+        assert len(found) == wanted
+        assert all(p.severity == "error" for p in found)
+
+
+def test_physics_demands_displacements(tiny_cohort):
+    entries, _ = ingested_entries(tiny_cohort.subject_directories["train"], None)
+    record = entries[1].record.model_copy(update={"is_displacement": False})
+    entries[1] = replace(entries[1], record=record)
+    found = [
+        problem
+        for problem in check_cohort(tiny_cohort.template, entries, network="physics").problems
+        if "strains no body" in problem.what
+    ]
+    assert [problem.subject for problem in found] == [record.label]
