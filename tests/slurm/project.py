@@ -94,7 +94,9 @@ class Project:
         """Derive the profile ``test`` from one of the project's: for this small cluster."""
         file = REPOSITORY / "profiles" / base / "profile.yaml"
         profile = yaml.safe_load(file.read_text())
-        profile["set-resources"]["train"].update({"mem_mb": 4000, "runtime": 20} | train)
+        settings = profile["set-resources"]["train"] | {"mem_mb": 4000, "runtime": 20} | train
+        settings = {key: value for key, value in settings.items() if value is not None}
+        profile["set-resources"]["train"] = settings
         profile["set-threads"] = {"train": 2}
         profile["default-resources"]["mem_mb"] = 1000
         # There is no accounting here; the polling starts early, since the jobs are short.

@@ -94,7 +94,7 @@ def asked_of_train(project: Project, profile: dict, **train) -> set[str]:
 
 def test_one_node(project):
     assert asked_of_train(project, profile_of("slurm")) == {
-        *("-p gpu", "-t 1440", "--mem 64000", "--requeue", "--signal=TERM@180"),
+        *("-p gpu", "-t 1440", "--mem 64000", "--requeue", "--signal=TERM@60"),
         *("--nodes=1", "--gpus=2", "--cpus-per-task=16"),
     }
 
@@ -102,7 +102,7 @@ def test_one_node(project):
 def test_several_nodes(project):
     """One launcher a node, and each node has its GPUs: they cannot be spread unevenly."""
     assert asked_of_train(project, profile_of("slurm-multinode")) == {
-        *("-p gpu", "-t 1440", "--mem 64000", "--requeue", "--signal=TERM@180"),
+        *("-p gpu", "-t 1440", "--mem 64000", "--requeue", "--signal=TERM@60"),
         *("--nodes=2", "--ntasks=2", "--ntasks-per-node=1"),
         *("--gpus-per-node=2", "--cpus-per-task=16"),
     }

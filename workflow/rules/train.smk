@@ -6,8 +6,8 @@
 #
 # Outputs are update(...): Snakemake deletes them neither before a run nor after a failure. The
 # script goes on with a run in progress, and answers "complete" or refuses where a model stands.
-# Inputs are ancient() and no code is tracked: a touched file or a comment retrains nothing, and
-# `evaluate` finds a model that is out of date by content.
+# Inputs of a finished model are ancient() and no code is tracked: an edited manifest or a comment
+# retrains nothing, and `evaluate` finds a model that is out of date by content.
 
 
 for model in MODELS:
@@ -19,11 +19,11 @@ for model in MODELS:
         name:
             rule_name
         input:
-            passed=ancient(rules.gate.output.passed),
-            template=ancient(f"{TEMPLATE}/template.json"),
-            stats=ancient(f"{RESULTS}/stats.json"),
-            subjects=ancient(subject_records("train", "val")),
-            start=ancient(resume_source(model)) if resumed else [],
+            passed=for_training(model, rules.gate.output.passed),
+            template=for_training(model, f"{TEMPLATE}/template.json"),
+            stats=for_training(model, f"{RESULTS}/stats.json"),
+            subjects=for_training(model, subject_records("train", "val")),
+            start=for_training(model, resume_source(model)) if resumed else [],
         output:
             update(model_outputs(model)),
         log:
@@ -54,8 +54,7 @@ for model in MODELS:
             nodes=lambda wildcards, resources: shape_of(resources).nodes,
             gpus=lambda wildcards, resources: shape_of(resources).gpus,
             minutes=lambda wildcards, resources: time_budget(resources),
-        # `exec`, or SIGTERM would end the shell, and SLURM the job before it has saved. The log
-        # of a training that goes on goes on too.
+        # `exec`, or SIGTERM would end the shell, and SLURM the job before it has saved.
         shell:
             r"""
             exec python scripts/launch.py --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
@@ -68,7 +67,7 @@ for model in MODELS:
                 {params.resume:q} \
                 {params.options:q} \
                 --time-budget {params.minutes} \
-                >>{log:q} 2>&1
+                >{log:q} 2>&1
             """
 
 
