@@ -89,10 +89,14 @@ def test_report_is_made(trained):
     assert (trained.folder / "report.zip").stat().st_size > 10_000
 
 
-def test_touched_manifest_and_edited_code_retrain_nothing(trained):
-    (trained.folder / "results/demo/cohort/demo-001/manifest.json").touch()
-    script = trained.folder / "scripts/meshstage/training/loop.py"
-    script.write_text(script.read_text(encoding="utf-8") + "# a comment\n", encoding="utf-8")
+def append(path, text):
+    """Change a file: Snakemake compares small files by content, so a touch is none."""
+    path.write_text(path.read_text(encoding="utf-8") + text, encoding="utf-8")
+
+
+def test_edited_manifest_and_code_of_training_retrain_nothing(trained):
+    append(trained.folder / "results/demo/cohort/demo-001/manifest.json", "\n")
+    append(trained.folder / "scripts/meshstage/training/loop.py", "# a comment\n")
     answer = trained.snakemake("-n")
     assert "ingest_subject" in answer.stdout
     assert "rule train_" not in answer.stdout
@@ -100,8 +104,7 @@ def test_touched_manifest_and_edited_code_retrain_nothing(trained):
 
 
 def test_edited_script_reruns_its_rule_and_no_training(trained):
-    script = trained.folder / "scripts/evaluate.py"
-    script.write_text(script.read_text(encoding="utf-8") + "# a comment\n", encoding="utf-8")
+    append(trained.folder / "scripts/evaluate.py", "# a comment\n")
     answer = trained.snakemake("-n")
     assert "rule evaluate:" in answer.stdout
     assert "rule train_" not in answer.stdout
@@ -135,6 +138,7 @@ def test_resumed_run_is_a_sibling_that_inherits_statistics_and_history(trained):
     answer = trained.snakemake(target, "--config", resume)
     assert answer.returncode == 0, answer.stdout
     folder = (trained.folder / target).parent
+    assert folder.is_dir(), answer.stdout
     metadata, first = (
         json.loads((path / "mgn_stage_model_metadata.json").read_text(encoding="utf-8"))
         for path in (folder, trained.folder / MODEL)
@@ -158,7 +162,7 @@ def test_changed_data_is_found_by_content(trained):
     mesh.points = mesh.points + 0.5
     mesh.point_data["displacement"] = mesh.point_data["displacement"] + np.float32(0.5)
     write_mesh(cohort / "phase_003.vtu", mesh)
-    (cohort / "manifest.json").touch()
+    append(cohort / "manifest.json", "\n")
     answer = trained.snakemake("results/demo/evaluation/small-mgn.json")
     assert answer.returncode == 1, answer.stdout
     sentences = [line for line in answer.stdout.splitlines() if "error:" in line]

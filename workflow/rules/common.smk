@@ -169,6 +169,16 @@ def use_profile_of_train(name):
         threads.setdefault(name, threads["train"])
 
 
+def for_training(model, files):
+    """Take files as inputs of a training: ancient() once the model stands, which they never undo.
+
+    Not before: Snakemake 9.27 forgets a missing output whose ancient inputs are made again in the
+    same run (it masks such jobs while it looks for reasons), and would train only the next time.
+    """
+    stands = Path(f"{RESULTS}/models/{model}/complete.json").exists()
+    return ancient(files) if stands else files
+
+
 def model_outputs(model):
     """Every file of a model."""
     settings = settings_of(model)
