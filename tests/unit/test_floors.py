@@ -12,7 +12,6 @@ LIBRARY = Path(__file__).resolve().parents[2] / "scripts" / "meshstage"
 FLOORS = {
     "errors": 0, "files": 0, "model_files": 0, "sources": 0, "launching": 0,
     "ranks": 0, "slurm": 0,
-    "ranks": 0, "slurm": 0,
     "manifest": 1, "subject_names": 1, "subjects_table": 1, "configuration": 1,
     "meshes": 1, "mesh_files": 1, "ply": 1, "cells": 1, "renumbering": 1,
     "shape_model": 1,
