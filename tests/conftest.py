@@ -49,11 +49,12 @@ class TinyCohort:
 
 @pytest.fixture(autouse=True)
 def _restored_log_level() -> Iterator[None]:
-    """Undo what the Python API sets for its caller, so that tests can read the log alike."""
-    logger = logging.getLogger("meshstage")
-    level = logger.level
+    """Undo what the API and the scripts set for their caller: each test reads the log alike."""
+    loggers = [logging.getLogger(), logging.getLogger("meshstage")]
+    levels = [logger.level for logger in loggers]
     yield
-    logger.setLevel(level)
+    for logger, level in zip(loggers, levels, strict=True):
+        logger.setLevel(level)
 
 
 @pytest.fixture(scope="session")
