@@ -1,7 +1,6 @@
 """A tiny cohort that many tests share: spheres that pulse, written, ingested and loaded."""
 
 import logging
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -48,13 +47,10 @@ class TinyCohort:
 
 
 @pytest.fixture(autouse=True)
-def _restored_log_level() -> Iterator[None]:
+def _same_log_level() -> None:
     """Undo what the API and the scripts set for their caller: each test reads the log alike."""
-    loggers = [logging.getLogger(), logging.getLogger("meshstage")]
-    levels = [logger.level for logger in loggers]
-    yield
-    for logger, level in zip(loggers, levels, strict=True):
-        logger.setLevel(level)
+    logging.getLogger().setLevel(logging.WARNING)
+    logging.getLogger("meshstage").setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session")
