@@ -2,11 +2,15 @@
 
 import csv
 import json
+import os
 
 import numpy as np
 import pytest
+import torch
 
 from meshstage.meshes import read_mesh, write_mesh
+from meshstage.workflow import WorkflowTrainPhysicsNeMo
+from small_models import different_weights
 from workflow.project import Project
 
 RUNS = (
@@ -75,6 +79,43 @@ def test_predictions_are_moved_meshes_of_held_out_subjects(trained):
     moved = np.asarray(reference.points, np.float64) + mesh.point_data["displacement"]
     # Both files hold float32: eps 6e-8 times 80 mm, twice.
     np.testing.assert_allclose(mesh.points, moved, rtol=0, atol=2e-5)
+
+
+@pytest.mark.parametrize(("run", "tag"), [("small-mgn", "mgn"), ("small-mlp", "mlp")])
+def test_python_api_finds_the_same_weights(trained, tmp_path, run, tag):
+    """The same settings and data, in one process: the same bits."""
+    from meshstage.training.mgn import TrainPhysicsNeMoMGN
+    from meshstage.training.mlp import TrainPhysicsNeMoMLP
+
+    if tag == "mgn":
+        method = TrainPhysicsNeMoMGN()
+        method.set_processor_size(1)
+        method.set_hidden_dim(8)
+        method.set_batch_size(16)
+    else:
+        method = TrainPhysicsNeMoMLP()
+        method.set_layer_size(16)
+        method.set_num_layers(2)
+    method.set_epochs(3)
+    method.rmse_log_interval = 2
+    cohort = trained.folder / "results/demo/cohort"
+    manifests = [cohort / f"demo-{number:03d}/manifest.json" for number in range(1, 11)]
+    threads = torch.get_num_threads()
+    # As many as the rule's job had: sums are split by threads.
+    torch.set_num_threads(min(4, os.cpu_count() or 1))
+    try:
+        WorkflowTrainPhysicsNeMo(
+            train_manifests=manifests[:8],
+            val_manifests=manifests[8:],
+            pca_mean_mesh=cohort / "pca_mean.vtu",
+            output_directory=tmp_path / "model",
+            training_method=method,
+        ).process()
+    finally:
+        torch.set_num_threads(threads)
+    name = f"{tag}_stage_model.pt"
+    ours = trained.folder / "results/demo/models" / run / name
+    assert different_weights(ours, tmp_path / "model" / name) == []
 
 
 def test_second_start_has_nothing_to_do(trained):
