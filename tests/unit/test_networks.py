@@ -17,6 +17,7 @@ from meshstage.networks import (
     build_fully_connected,
     build_mesh_graph_net,
     edge_block,
+    mlp,
 )
 
 N_NODES, N_SAMPLES, N_SCORES, N_TARGET = 40, 3, 5, 3
@@ -304,7 +305,12 @@ def test_graph_rejects_edges_that_do_not_fit(
         TemplateGraph(edge_index, edge_features, 4)
 
 
-def test_fully_connected_is_the_plain_forward() -> None:
+@pytest.mark.parametrize("numbers", [mlp.NUMBERS_OF_PART, 64, 1])
+def test_fully_connected_is_the_plain_forward(
+    monkeypatch: pytest.MonkeyPatch, numbers: int
+) -> None:
+    """Whole, in parts that end within a sample, and a node at a time."""
+    monkeypatch.setattr(mlp, "NUMBERS_OF_PART", numbers)
     case = Case()
     model = build_fully_connected(IN_FEATURES, N_TARGET, layer_size=16, num_layers=5).double()
     x = case.flattened()

@@ -1,8 +1,16 @@
 """PhysicsNeMo's FullyConnected over the nodes of one template that all samples share."""
 
+import math
+
+import torch
 from physicsnemo.models.mlp import FullyConnected
 from torch import Tensor
-from torch.nn import functional
+
+# Numbers of a hidden layer in a part at most: small enough for malloc to hand out again what it
+# would otherwise page in afresh, large enough for products to run at full rate. A step at 1,500
+# points, batch 32, 512 x 6, two threads, uncut over cut into parts: 1.14 with 0.8 million numbers,
+# 1.23 with 3, 1.24 with 6, 1.13 with 12, whose arrays malloc no longer keeps.
+NUMBERS_OF_PART = 2**22
 
 
 class TemplateFullyConnected(FullyConnected):
@@ -27,20 +35,22 @@ class TemplateFullyConnected(FullyConnected):
         (B, n_nodes, n_target) tensor, or (..., n_target) tensor
             In the unit of the network: targets divided by their scale.
         """
-        if sample_features is None:
-            return super().forward(node_features)
-        first = self.layers[0]
-        width = node_features.shape[-1]
-        weight, bias = first.linear.weight, first.linear.bias
-        of_nodes = functional.linear(node_features, weight[:, :width], bias)
-        of_samples = functional.linear(sample_features, weight[:, width:])
-        x = first.activation_fn(of_nodes + of_samples[:, None])  # (B, N, layer_size)
-        skip = x
-        for index, layer in enumerate(self.layers[1:], start=1):
-            x = layer(x)
-            if self.skip_connections and index % 2 == 0:
-                x, skip = x + skip, x
-        return self.final_layer(x)
+        x = node_features
+        if sample_features is not None:
+            n_nodes, n_samples = node_features.shape[0], sample_features.shape[0]
+            of_nodes = node_features.expand(n_samples, -1, -1)
+            x = torch.cat((of_nodes, sample_features[:, None].expand(-1, n_nodes, -1)), dim=-1)
+        rows = x.flatten(0, -2)
+        # A node needs no other: they may go through all layers a part at a time.
+        targets = [FullyConnected.forward(self, part) for part in self._parts(rows)]
+        return torch.cat(targets).unflatten(0, x.shape[:-1])
+
+    def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
+        """Cut rows into even parts on a CPU; a GPU, and a compiler, take all at once."""
+        if rows.device.type != "cpu" or torch.compiler.is_compiling():
+            return (rows,)
+        width = self.layers[0].linear.out_features
+        return rows.chunk(max(1, math.ceil(rows.shape[0] * width / NUMBERS_OF_PART)))
 
 
 def build_fully_connected(
