@@ -28,7 +28,8 @@ rule all:
         expand(
             f"{RESULTS}/figures/{{model}}/{{figure}}",
             model=MODELS,
-            figure=["training.png", "meshes.png", "cycle.gif", "viewer.html"],
+            figure=["training.png", "meshes.png", "cycle.html", "viewer.html"],
         ),
         f"{RESULTS}/figures/runs.html",
+        f"{RESULTS}/figures/parameters.html",
         f"{RESULTS}/check/passed.txt",

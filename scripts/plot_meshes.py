@@ -1,7 +1,7 @@
 """Show truth beside prediction beside error on the mesh, and one cycle as an animation.
 
 Writes meshes.png (the best, the median and the worst held-out subject, each at its worst phase)
-and cycle.gif (the median subject). Needs no display.
+and cycle.gif (the median subject), which cycle.html shows. Needs no display.
 """
 
 import argparse
@@ -15,9 +15,9 @@ def main(arguments: argparse.Namespace) -> None:
     """Read the cases, render, write."""
     from meshstage.cohort import load_subjects
     from meshstage.figures.cases import read_cases
-    from meshstage.figures.meshes import plot_cases, write_animation
+    from meshstage.figures.meshes import animation_page, plot_cases, write_animation
     from meshstage.figures.style import save_figure
-    from meshstage.files import read_json
+    from meshstage.files import read_json, write_text
     from meshstage.template import load_template
 
     summary = read_json(arguments.evaluation)
@@ -25,7 +25,10 @@ def main(arguments: argparse.Namespace) -> None:
     mesh = load_template(arguments.template).mesh()
     save_figure(arguments.output / "meshes.png", plot_cases(mesh, cases, summary["unit"]))
     middle = cases[len(cases) // 2]
-    write_animation(arguments.output / "cycle.gif", mesh, middle, summary["unit"])
+    animation = arguments.output / "cycle.gif"
+    write_animation(animation, mesh, middle, summary["unit"])
+    page = animation_page(animation, f"One cycle of subject {middle.subject.id}")
+    write_text(animation.with_suffix(".html"), page)
     logging.info("%s: %s", arguments.output, ", ".join(f"{c.label} {c.subject.id}" for c in cases))
 
 

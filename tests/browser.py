@@ -130,10 +130,23 @@ class Browser:
     def open(self, path: Path) -> None:
         """Open a file and wait until it is loaded."""
         self.call("Page.navigate", url=path.resolve().as_uri())
+        self.wait_for("document.readyState + location.protocol === 'completefile:'")
+
+    def wait_for(self, condition: str) -> None:
+        """Wait until a JavaScript expression is true."""
         deadline = time.monotonic() + 30
-        while self.evaluate("document.readyState + location.protocol") != "completefile:":
-            assert time.monotonic() < deadline, f"{path} does not finish loading"
+        while not self.evaluate(condition):
+            assert time.monotonic() < deadline, f"not within 30 s: {condition}"
             time.sleep(0.05)
+
+    def click(self, selector: str, text: str = "") -> None:
+        """Wait for an element by its CSS selector, and by its text if given, and click on it."""
+        found = (
+            f"[...document.querySelectorAll({json.dumps(selector)})]"
+            f".filter(e => [e.textContent.trim(), ''].includes({json.dumps(text)})).at(-1)"
+        )
+        self.wait_for(f"Boolean({found})")
+        self.evaluate(f"{found}.click()")
 
     def evaluate(self, expression: str) -> Any:
         """Value of a JavaScript expression on the page; of a promise, what it brings."""

@@ -37,6 +37,13 @@ def test_events_are_strict_json_and_scalars_are_in_tensorboard(tmp_path):
     assert scalars(tmp_path, "loss") == [(1, 0.5)]
 
 
+def test_tensorboard_shows_each_epoch_while_the_training_runs(tmp_path):
+    with Journal(tmp_path, True, 0) as journal:
+        for epoch in (1, 2):
+            journal.epoch(epoch, 2, 0.1, {"loss": 1.0 / epoch})
+            assert scalars(tmp_path, "loss")[-1] == (epoch, 1.0 / epoch)
+
+
 def test_the_next_start_replaces_scalars_and_a_line_that_was_cut(tmp_path):
     with Journal(tmp_path, True, 0) as journal:
         for epoch in (1, 2, 3):

@@ -1,5 +1,6 @@
 """The judging chain on the demo cohort: ingested files in; tables, pictures and a page out."""
 
+import base64
 import csv
 import json
 import subprocess
@@ -126,6 +127,8 @@ def test_scripts_make_tables_pictures_and_page(results: Path, tmp_path: Path) ->
     for name in ("error_by_stage.png", "error_by_subject.png", "meshes.png"):
         with Image.open(tmp_path / name) as picture:
             assert min(picture.size) > 300
+    gif = base64.b64encode((tmp_path / "cycle.gif").read_bytes()).decode()
+    assert gif in (tmp_path / "cycle.html").read_text()
     page = (tmp_path / "v.html").read_text()
     assert "best: demo-004 (validation)" in page and "worst: demo-005 (test)" in page
     assert len((tmp_path / "runs.tsv").read_text().splitlines()) == 4

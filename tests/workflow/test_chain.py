@@ -1,13 +1,19 @@
 """The whole chain through Snakemake, once, on the demo cohort with tiny networks."""
 
 import csv
+import io
 import json
 import os
+import time
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
+from browser import Browser
 from meshstage.meshes import read_mesh, write_mesh
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from small_models import different_weights
@@ -124,10 +130,69 @@ def test_second_start_has_nothing_to_do(trained):
     assert "Nothing to be done" in answer.stdout
 
 
-def test_report_is_made(trained):
+@pytest.fixture(scope="module")
+def report(trained) -> Path:
+    """Make the report and unpack it."""
     answer = trained.snakemake("--report", "report.zip")
     assert answer.returncode == 0, answer.stdout
-    assert (trained.folder / "report.zip").stat().st_size > 10_000
+    with zipfile.ZipFile(trained.folder / "report.zip") as packed:
+        packed.extractall(trained.folder / "unpacked")
+    return trained.folder / "unpacked/report/report.html"
+
+
+RESULTS_OF = {
+    "Data": ["check of the cohort", "settings, data, versions"],
+    "Judgement": ["error by stage", "error by subject", "table of all runs"],
+    "Meshes": 2 * ["3-D, to be turned by hand", "best, median and worst", "one cycle"],
+    "Training": 2 * ["loss and RMSE"],
+}
+
+
+def looked_at(browser, number: int, path: Path) -> np.ndarray:
+    """Open the n-th result of the category that is shown; gives the part beside the menu."""
+    eye = "a[iconname=eye]"
+    browser.wait_for(f"document.querySelectorAll('{eye}').length > {number}")
+    browser.evaluate(f"document.querySelectorAll('{eye}')[{number}].click()")
+    # The first picture is the logo.
+    shown = "[...document.querySelectorAll('iframe, img')].at(-1)"
+    browser.wait_for(f"{shown}.tagName === 'IFRAME' || {shown}.naturalWidth > 300")
+    time.sleep(0.5)  # what is in a frame of another file cannot be asked whether it is loaded
+    left = int(browser.evaluate(f"{shown}.getBoundingClientRect().left"))
+    picture = Image.open(io.BytesIO(browser.screenshot(path))).convert("L")
+    return np.asarray(picture)[:, left:].astype(int)
+
+
+@pytest.mark.parametrize("category", RESULTS_OF)
+def test_report_opens_without_a_network_and_shows_every_figure(report, tmp_path, category):
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(report)
+        browser.wait_for("document.body.innerText.includes('Begin with Judgement')")
+        browser.click("a, button, span, li", category)
+        for number, name in enumerate(RESULTS_OF[category]):
+            browser.wait_for(f"document.body.innerText.includes({name!r})")
+            picture = looked_at(browser, number, tmp_path / f"{number}.png")
+            # Words and lines are there: an empty frame has none, a missing file a few.
+            assert (picture < 200).sum() > 1000, name
+            if name.startswith("3-D"):
+                browser.drag((450, 250), (600, 300))
+                shot = browser.screenshot(tmp_path / "turned.png")
+                turned = np.asarray(Image.open(io.BytesIO(shot)).convert("L")).astype(int)
+                turned = turned[:, -picture.shape[1] :]
+                assert (np.abs(turned - picture) > 30).sum() > 5000
+        # Snakemake's own page uses a development build of its style sheet, and says so.
+        assert [line for line in browser.console if "cdn.tailwindcss.com" not in line] == []
+        assert {url.split(":")[0] for url in browser.requests} <= {"file", "data"}
+
+
+def test_report_explains_each_figure(report):
+    """Captions with the run's name in them, and the table of what the runs were made of."""
+    text = report.read_text(encoding="utf-8")
+    for words in ("Error of each subject, the worst of a split on top", "small-mgn</strong>"):
+        assert words in text
+    page = next(report.parent.glob("data/raw/*/parameters.html")).read_text(encoding="utf-8")
+    assert "12 subjects (8 train, 2 val, 2 test), 96 phases: 0 errors, 0 warnings." in page
+    assert f"<th>torch</th><td>{torch.__version__.split('+')[0]}" in page
+    assert '<tr class="differs"><th>layer size</th><td>-</td><td>16</td></tr>' in page
 
 
 def append(path, text):

@@ -60,7 +60,7 @@ def profile_of(name: str) -> dict:
 
 
 def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list[list[str]]:
-    """Submit what a rule makes, and give the arguments of each sbatch but the command."""
+    """Make what a rule makes, and give the arguments of each sbatch but the command."""
     project.write("profiles/test/profile.yaml", yaml.safe_dump(profile))
     record = project.folder / "sbatch.txt"
     record.unlink(missing_ok=True)
@@ -76,8 +76,9 @@ def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list
         text=True,
         check=False,
     )
-    assert record.exists(), answer.stdout
-    calls = [json.loads(line) for line in record.read_text().splitlines()]
+    assert f"rule {rule}:" in answer.stdout, answer.stdout
+    lines = record.read_text().splitlines() if record.exists() else []
+    calls = [json.loads(line) for line in lines]
     return [[word for word in call if not word.startswith("--wrap")] for call in calls]
 
 
@@ -144,6 +145,15 @@ def test_subjects_are_ingested_many_a_job(project):
         assert call[call.index("--mem") + 1] == "8000"  # 4 at once, 2000 each
     # 10 minutes for each time that 4 of them run: 8 take two turns, 4 take one.
     assert sorted(int(call[call.index("-t") + 1]) for call in calls) == [10, 20]
+
+
+def test_tables_wait_in_no_queue(project):
+    for model in ("mgn", "mlp"):
+        project.write(f"results/demo/evaluation/{model}.json", "{}")
+    table = "results/demo/figures/runs.html"
+    assert submitted(project, profile_of("slurm"), "plot_evaluation", table) == []
+    log = project.folder / "logs/demo/plot_evaluation.txt"
+    assert "not an evaluation" in log.read_text()  # it ran here, and `{}` is none
 
 
 # ---------------------------------------------------------------- dry run, and the files

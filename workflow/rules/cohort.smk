@@ -123,6 +123,7 @@ rule gate:
     log:
         f"logs/{config['cohort']}/gate.txt",
     retries: 0
+    localrule: True
     conda:
         "../../envs/meshstage.yaml"
     shell:

@@ -28,6 +28,7 @@ from meshstage.model_files import (
     TAGS,
     checkpoint_epochs,
     checkpoint_name,
+    metadata_name,
     model_file_names,
 )
 from meshstage.sources import source_files

@@ -2,6 +2,8 @@
 #
 # In:  models, evaluations, predictions, baselines.
 # Out: figures/ below results/{cohort}; `snakemake --report` binds them together.
+#
+# All are local: seconds of work are not worth a wait in a cluster's queue.
 
 
 rule plot_training:
@@ -21,6 +23,7 @@ rule plot_training:
     log:
         f"logs/{config['cohort']}/plot_training/{{model}}.txt",
     retries: 0
+    localrule: True
     conda:
         "../../envs/meshstage.yaml"
     params:
@@ -64,6 +67,7 @@ rule plot_evaluation:
     log:
         f"logs/{config['cohort']}/plot_evaluation.txt",
     retries: 0
+    localrule: True
     conda:
         "../../envs/meshstage.yaml"
     params:
@@ -73,6 +77,38 @@ rule plot_evaluation:
         python {input.script:q} \
             --evaluations {input.evaluations:q} \
             --output {params.directory:q} \
+            >{log:q} 2>&1
+        """
+
+
+rule describe_runs:
+    """Say what all runs were made of: settings, data, versions."""
+    input:
+        script="scripts/describe_runs.py",
+        library=library_of("describe_runs.py"),
+        models=[model_file(model, metadata_name) for model in MODELS],
+        check=rules.check.output.json,
+    output:
+        html=report(
+            f"{RESULTS}/figures/parameters.html",
+            caption="../report/parameters.rst",
+            category="Data",
+            labels={"what": "settings, data, versions"},
+        ),
+    log:
+        f"logs/{config['cohort']}/describe_runs.txt",
+    retries: 0
+    localrule: True
+    conda:
+        "../../envs/meshstage.yaml"
+    params:
+        models=lambda wildcards, input: [str(Path(m).parent) for m in input.models],
+    shell:
+        r"""
+        python {input.script:q} \
+            --models {params.models:q} \
+            --check {input.check:q} \
+            --output {output.html:q} \
             >{log:q} 2>&1
         """
 
@@ -93,8 +129,9 @@ rule plot_meshes:
             category="Meshes",
             labels={"run": "{model}", "figure": "best, median and worst"},
         ),
-        gif=report(
-            f"{RESULTS}/figures/{{model}}/cycle.gif",
+        gif=f"{RESULTS}/figures/{{model}}/cycle.gif",
+        cycle=report(
+            f"{RESULTS}/figures/{{model}}/cycle.html",
             caption="../report/cycle.rst",
             category="Meshes",
             labels={"run": "{model}", "figure": "one cycle"},
@@ -102,6 +139,7 @@ rule plot_meshes:
     log:
         f"logs/{config['cohort']}/plot_meshes/{{model}}.txt",
     retries: 0
+    localrule: True
     conda:
         "../../envs/meshstage.yaml"
     params:
@@ -142,6 +180,7 @@ rule make_viewer:
     log:
         f"logs/{config['cohort']}/make_viewer/{{model}}.txt",
     retries: 0
+    localrule: True
     conda:
         "../../envs/meshstage.yaml"
     params:

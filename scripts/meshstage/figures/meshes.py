@@ -1,6 +1,8 @@
 """Truth beside prediction beside error on the mesh: one picture, and one cycle as an animation."""
 
+import base64
 from collections.abc import Callable, Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +207,20 @@ def write_animation(path: Path, mesh: pv.DataSet, case: Case, unit: str | None) 
         frames[0].save(
             temporary, save_all=True, append_images=frames[1:], duration=milliseconds, loop=0
         )
+
+
+def animation_page(animation: Path, title: str) -> str:
+    """Put an animation into a page that needs nothing else: reports show pages, but no GIF.
+
+    Parameters
+    ----------
+    animation : Path
+        GIF file.
+    title : str
+    """
+    data, title = base64.b64encode(animation.read_bytes()).decode("ascii"), escape(title)
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
+        f'</head><body style="margin: 0; background: #fff"><img alt="{title}" '
+        f'style="max-width: 100%" src="data:image/gif;base64,{data}"></body></html>\n'
+    )

@@ -72,10 +72,11 @@ class Journal:
         finite = {k: v if v is not None and math.isfinite(v) else None for k, v in values.items()}
         self.event("epoch", epoch=epoch, epochs=epochs, seconds=round(seconds, 4), **finite)
         if self._writer:
-            for name, value in finite.items():
-                if value is not None:
-                    with _or_warn():
+            with _or_warn():
+                for name, value in finite.items():
+                    if value is not None:
                         self._writer.add_scalar(name, value, epoch)
+                self._writer.flush()  # else up to two minutes late
 
     def say(self, message: str, *arguments: object) -> None:
         """Log one line."""
