@@ -1,6 +1,6 @@
 """Time and memory of a dry run of the workflow for a large cohort, whose meshes are empty files.
 
-The target of issue "SLURM, for real": 1,000 subjects of 20 phases in at most 20 s and 1.5 GB on
+Target: 1,000 subjects of 20 phases in at most 20 s and 1.5 GB on
 2 cores. Prints one line; exit 1 if it is missed.
 """
 

@@ -12,8 +12,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from test_training_exact import assert_equal_models
+from torch import Tensor
 
+import train_command
 from meshstage.training import leaving
 from small_training import TrainSmall, arguments, run
 
@@ -113,3 +116,17 @@ def test_the_longest_time_between_saves_is_ten_minutes():
     """Of the issue: by default, and with any interval."""
     assert leaving._LONGEST_UNSAVED_S == 600
     assert leaving._COST_SHARE == 0.01
+
+
+def test_out_of_gpu_memory_says_what_to_lower(tiny_cohort, tmp_path, monkeypatch, capsys):
+    def full(*_: Any) -> Tensor:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
+
+    monkeypatch.setattr(TrainSmall, "_compute_loss", full)
+    monkeypatch.setattr(sys, "argv", arguments(tiny_cohort, tmp_path / "m", "--batch-size=6"))
+    with pytest.raises(SystemExit) as left:
+        train_command.run(train_command.new_parser("small"), TrainSmall, ())
+    assert left.value.code == 2
+    said = capsys.readouterr().err
+    assert "error: out of GPU memory with batch size 6: lower --batch-size" in said
+    assert "--num-processor-checkpoint-segments" in said and "Traceback" not in said

@@ -18,18 +18,20 @@ from workflow.project import ROOT, Project
 MODEL = "results/demo/models/mgn/mgn_stage_model.pt"
 PROFILES = ("local", "slurm", "slurm-multinode")
 
-# sbatch refuses every job: nothing runs, and Snakemake ends at once.
+# sbatch refuses every job, so that nothing runs and Snakemake ends at once; or takes it, and then
+# squeue has a word for what became of it.
 STAND_INS = {
     "sbatch": (
         f"#!{sys.executable}\n"
         "import json, os, sys\n"
         "with open(os.environ['RECORD'], 'a') as stream:\n"
         "    stream.write(json.dumps(sys.argv[1:]) + chr(10))\n"
-        "sys.exit('no job is wanted')\n"
+        "print(1) if 'BECAME' in os.environ else sys.exit('no job is wanted')\n"
     ),
     "sinfo": "#!/bin/sh\necho 'gpu*'\n",
     "scontrol": "#!/bin/sh\necho 'MaxArraySize = 1001'\necho 'MinJobAge = 600 sec'\n",
     "sacct": "#!/bin/sh\nexit 1\n",
+    "squeue": "#!/bin/sh\necho \"1|${BECAME:?}\"\n",
     "scancel": "#!/bin/sh\n",
 }
 
@@ -59,18 +61,20 @@ def profile_of(name: str) -> dict:
     return yaml.safe_load((ROOT / "profiles" / name / "profile.yaml").read_text())
 
 
-def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list[list[str]]:
-    """Make what a rule makes, and give the arguments of each sbatch but the command."""
+def start(
+    project: Project, profile: dict, rule: str, *targets: str, **environment: str
+) -> tuple[subprocess.CompletedProcess, list[list[str]]]:
+    """Make what a rule makes; gives the answer, and the arguments of each sbatch."""
     project.write("profiles/test/profile.yaml", yaml.safe_dump(profile))
     record = project.folder / "sbatch.txt"
     record.unlink(missing_ok=True)
     path = f"{project.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
-    options = ["--profile=profiles/test", "--retries=0"]
+    options = ["--profile=profiles/test", "--retries=0", "--latency-wait=1"]
     options.append("--slurm-init-seconds-before-status-checks=1")
     answer = subprocess.run(
         ["snakemake", *options, f"--allowed-rules={rule}", "--", *targets],
         cwd=project.folder,
-        env=os.environ | {"PATH": path, "RECORD": str(record)},
+        env=os.environ | {"PATH": path, "RECORD": str(record)} | environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
@@ -78,7 +82,12 @@ def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list
     )
     assert f"rule {rule}:" in answer.stdout, answer.stdout
     lines = record.read_text().splitlines() if record.exists() else []
-    calls = [json.loads(line) for line in lines]
+    return answer, [json.loads(line) for line in lines]
+
+
+def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list[list[str]]:
+    """Submit what a rule makes, and give the arguments of each sbatch but the command."""
+    _, calls = start(project, profile, rule, *targets)
     return [[word for word in call if not word.startswith("--wrap")] for call in calls]
 
 
@@ -145,6 +154,15 @@ def test_subjects_are_ingested_many_a_job(project):
         assert call[call.index("--mem") + 1] == "8000"  # 4 at once, 2000 each
     # 10 minutes for each time that 4 of them run: 8 take two turns, 4 take one.
     assert sorted(int(call[call.index("-t") + 1]) for call in calls) == [10, 20]
+
+
+def test_unknown_end_of_a_job_is_a_failure_without_its_model(project):
+    """The plugin takes UNKNOWN for success; what tells is whether the model is there."""
+    profile = profile_of("slurm") | {"slurm-status-command": "squeue"}
+    answer, calls = start(project, profile, "train_mgn", MODEL, BECAME="UNKNOWN")
+    assert len(calls) == 1, answer.stdout
+    assert answer.returncode == 1
+    assert "MissingOutputException" in answer.stdout, answer.stdout
 
 
 def test_tables_wait_in_no_queue(project):
