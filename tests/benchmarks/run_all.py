@@ -7,11 +7,21 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# Those that judge training itself (kill_storm.py, physics_helps.py) have commands of their own.
+# Those that judge training itself (kill_storm.py, physics_helps.py), and the one that needs a GPU
+# (gpu_check.sh), have commands of their own.
+WITH_JSON = (
+    "step_speed",
+    "read_speed",
+    "host_work",
+    "ranks_memory",
+    "growth",
+    "startup",
+    "check_speed",
+    "whole_job",
+)
 BENCHMARKS = {
-    "step_speed.py": ["--output", "{folder}/step_speed.json"],
+    **{f"{name}.py": ["--output", f"{{folder}}/{name}.json"] for name in WITH_JSON},
     "physics_step.py": [],
-    "check_speed.py": ["--output", "{folder}/check_speed.json"],
     "dag_scale.py": [],
 }
 

@@ -28,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
+from alternating import alternate
 from physicsnemo.models.mlp import FullyConnected
 from reference_step import host_features, reference_mesh_graph_net, repeat_graph
 
@@ -145,23 +146,7 @@ def measure_rates(repeats: int = 10) -> Rates:
 
 def compare(name: str, reference: Variant, ours: Variant, repeats: int) -> dict[str, Any]:
     """Alternate both steps; give medians, their ratios, and our floor."""
-    wall: dict[str, list[float]] = {"reference": [], "ours": []}
-    cpu: dict[str, list[float]] = {"reference": [], "ours": []}
-    for _ in range(repeats + 1):
-        for key, variant in (("reference", reference), ("ours", ours)):
-            start, cpu_start = time.perf_counter(), time.process_time()
-            variant.step()
-            wall[key].append(time.perf_counter() - start)
-            cpu[key].append(time.process_time() - cpu_start)
-    for times in (wall, cpu):
-        for values in times.values():
-            values.pop(0)  # the first step allocates the optimizer's state
-
-    def ratio(times: dict[str, list[float]]) -> float:
-        return statistics.median(
-            a / b for a, b in zip(times["reference"], times["ours"], strict=True)
-        )
-
+    turns = alternate({"reference": reference.step, "ours": ours.step}, repeats)
     rates = measure_rates()
     with FlopCounterMode(display=False) as flops:
         ours.step()
@@ -172,10 +157,10 @@ def compare(name: str, reference: Variant, ours: Variant, repeats: int) -> dict[
     saved = {"reference": reference.saved_bytes(), "ours": ours.saved_bytes()}
     return {
         "name": name,
-        "ratio": ratio(wall),
-        "cpu_ratio": ratio(cpu),
-        "reference_ms": 1e3 * statistics.median(wall["reference"]),
-        "ours_ms": 1e3 * statistics.median(wall["ours"]),
+        "ratio": turns.ratio("reference", "ours"),
+        "cpu_ratio": turns.ratio("reference", "ours", cpu=True),
+        "reference_ms": turns.median_ms("reference"),
+        "ours_ms": turns.median_ms("ours"),
         "saved_ratio": saved["ours"] / saved["reference"],
         "saved_mbytes": saved["ours"] / 1e6,
         "gflop": flops.get_total_flops() / 1e9,

@@ -33,6 +33,8 @@ def test_targets_are_mapped_not_read(tiny_cohort):
     """The map is what lets all ranks of a machine share one copy."""
     for subject in tiny_cohort.subjects["train"]:
         assert isinstance(subject.targets, np.memmap)
+    dataset = PhaseSampleDataset(tiny_cohort.subjects["train"])
+    assert np.shares_memory(dataset._targets(4), dataset.subjects[1].targets)
 
 
 def test_cache_keeps_at_most_its_number_oldest_out_first(tiny_cohort):
