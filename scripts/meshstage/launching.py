@@ -300,7 +300,8 @@ def exit_code(codes: Sequence[int], received: Iterable[int] = ()) -> int:
 
 
 def describe_code(code: int) -> str:
-    """Say what an exit code means, for the log."""
+    """Say what an exit code means, for the log; a signal's is negative, or 128 more."""
+    code = 128 - code if code < 0 else code
     if code == EXIT_CONTINUE_LATER:
         return "left early with everything saved; the same command goes on"
     if code > 128 and code - 128 in set(signal.Signals):

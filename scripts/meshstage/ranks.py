@@ -2,6 +2,7 @@
 
 import contextlib
 import ctypes
+import logging
 import os
 import signal
 import sys
@@ -14,6 +15,8 @@ from typing import NoReturn
 
 from meshstage import launching
 from meshstage.launching import Shape
+
+_log = logging.getLogger(__name__)
 
 _PR_SET_PDEATHSIG = 1  # prctl(2)
 _PARENT = "MESHSTAGE_LAUNCHER_PID"
@@ -68,6 +71,9 @@ def run_torchrun(arguments: list[str]) -> int:
             torchrun.run(torchrun.parse_args(arguments))
         except ChildFailedError as error:
             failures = sorted(error.failures.values(), key=lambda failure: failure.timestamp)
+            for failure in failures:  # a rank that was killed leaves no other word
+                ending = launching.describe_code(failure.exitcode)
+                _log.info("rank %d of this node %s", failure.local_rank, ending)
             return launching.exit_code([failure.exitcode for failure in failures], received)
         except SignalException as error:
             return 128 + error.sigval

@@ -190,6 +190,20 @@ def test_exit_codes_are_joined(codes, received, code):
     assert launching.exit_code(codes, received) == code
 
 
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (2, "exit code 2"),
+        (75, "goes on"),
+        (-9, "SIGKILL"),
+        (143, "SIGTERM"),
+        (255, "exit code 255"),
+    ],
+)
+def test_exit_codes_are_described(code, words):
+    assert words in launching.describe_code(code)
+
+
 # ---------------------------------------------------------------- the script itself
 
 RANK = """
@@ -270,6 +284,16 @@ def test_ranks_of_one_node(launch, codes, code):
     assert [rank["LOCAL_RANK"] for rank in ranks] == ["0", "1"]
     assert {rank["WORLD_SIZE"] for rank in ranks} == {"2"}
     assert {rank["OMP_NUM_THREADS"] for rank in ranks} == {"3"}
+
+
+@pytest.mark.spawn
+def test_log_names_the_rank_that_was_killed(launch):
+    start, told = launch
+    process = start("--gpus-per-node", "2")
+    os.kill(wait_for_ranks(told, 2)[1]["pid"], signal.SIGKILL)
+    output, _ = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert "rank 1 of this node died of SIGKILL" in output
 
 
 @pytest.mark.spawn

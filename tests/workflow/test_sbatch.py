@@ -31,7 +31,7 @@ STAND_INS = {
     "sinfo": "#!/bin/sh\necho 'gpu*'\n",
     "scontrol": "#!/bin/sh\necho 'MaxArraySize = 1001'\necho 'MinJobAge = 600 sec'\n",
     "sacct": "#!/bin/sh\nexit 1\n",
-    "squeue": "#!/bin/sh\necho \"1|${BECAME:?}\"\n",
+    "squeue": '#!/bin/sh\necho "1|${BECAME:?}"\n',
     "scancel": "#!/bin/sh\n",
 }
 

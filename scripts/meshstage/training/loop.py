@@ -161,7 +161,6 @@ class Loop:
         return DistributedDataParallel(
             self.network,
             device_ids=[self.context.local_rank] if cuda else None,
-            broadcast_buffers=False,
             gradient_as_bucket_view=True,
         )
 
