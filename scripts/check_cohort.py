@@ -70,7 +70,22 @@ def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
     rows = read_subjects_table(table) if table else None
     entries, problems = ingested_entries(arguments.subjects, rows)
     template = load_template(arguments.template)
+    problems += _region_problems(template, arguments.region) if arguments.region else []
     return check_cohort(template, entries, table, arguments.network, problems)
+
+
+def _region_problems(template, array: str):  # type: ignore[no-untyped-def]
+    """Find out before the training what would end the judgement after it."""
+    from dataclasses import replace
+
+    from meshstage.errors import InputError
+    from meshstage.metrics import region_points
+
+    try:
+        region_points(template.mesh(), array)
+    except InputError as error:
+        return [replace(problem, file=template.source) for problem in error.problems]
+    return []
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -97,6 +112,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--network", choices=["mgn", "mlp", "physics"], help="the network that is to be trained"
+    )
+    parser.add_argument(
+        "--region", metavar="NAME", help="array that is to name regions (with --template)"
     )
     parser.add_argument(
         "--surface", action="store_true", help="use the surface of a volume (with --mesh)"

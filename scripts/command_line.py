@@ -52,9 +52,21 @@ def add_subjects(
     )
 
 
-def epoch(text: str) -> int | str:
-    """Parse ``N`` or ``best``."""
-    return text if text == "best" else int(text)
+def add_model(parser: argparse.ArgumentParser) -> None:
+    """Add ``--model DIR`` and ``--epoch N|best``."""
+    parser.add_argument(
+        "--model",
+        type=Path,
+        required=True,
+        metavar="DIR",
+        help="a model directory, also one in progress",
+    )
+    parser.add_argument(
+        "--epoch",
+        type=lambda text: text if text == "best" else int(text),
+        metavar="N|best",
+        help="a kept epoch (without it: the final model)",
+    )
 
 
 def run(

@@ -18,16 +18,18 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
     from meshstage.evaluation_summary import sentences
     from meshstage.statistics import read_statistics
+    from meshstage.template import load_template
 
     subjects = load_subjects(arguments.subjects)
     baselines = read_baselines(arguments.baselines) if arguments.baselines else None
     digest = read_statistics(arguments.stats).digest() if arguments.stats else None
+    template = load_template(arguments.template) if arguments.template else None
 
     # The network's library takes many seconds to import: not before the rest has been read.
     from meshstage.inference import load_predictor
 
-    predictor = load_predictor(arguments.model, device=arguments.device)
-    evaluation = evaluate_model(predictor, subjects, baselines, arguments.region, digest)
+    predictor = load_predictor(arguments.model, arguments.epoch, arguments.device)
+    evaluation = evaluate_model(predictor, subjects, baselines, arguments.region, digest, template)
     about = {"run": arguments.model.name}
     write_evaluation(arguments.output, Evaluation(evaluation.rows, about | evaluation.summary))
     for sentence in sentences(evaluation.summary):
@@ -36,9 +38,7 @@ def main(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = command_line.new_parser(__doc__)
-    parser.add_argument(
-        "--model", type=Path, required=True, metavar="DIR", help="folder of a trained model"
-    )
+    command_line.add_model(parser)
     command_line.add_subjects(parser, "--subjects", "ingested subjects, of any split")
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="a .csv file")
     parser.add_argument(
@@ -49,6 +49,12 @@ if __name__ == "__main__":
     )
     parser.add_argument(
         "--region", metavar="NAME", help="array of the template whose values name regions"
+    )
+    parser.add_argument(
+        "--template",
+        type=Path,
+        metavar="DIR",
+        help="folder that build_template.py wrote, to find regions in (without it: the model's)",
     )
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     command_line.run(main, parser)

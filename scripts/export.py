@@ -19,15 +19,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = command_line.new_parser(__doc__)
-    add = parser.add_argument
-    add("--model", type=Path, required=True, metavar="DIR", help="a model directory")
-    add(
-        "--epoch",
-        type=command_line.epoch,
-        metavar="N|best",
-        help="a kept epoch (without it: the final model)",
-    )
-    add(
+    command_line.add_model(parser)
+    parser.add_argument(
         "--output",
         type=Path,
         nargs="+",

@@ -41,20 +41,8 @@ def main(arguments: argparse.Namespace) -> None:
 
 if __name__ == "__main__":
     parser = command_line.new_parser(__doc__)
+    command_line.add_model(parser)
     add = parser.add_argument
-    add(
-        "--model",
-        type=Path,
-        required=True,
-        metavar="DIR",
-        help="a model directory, also one in progress",
-    )
-    add(
-        "--epoch",
-        type=command_line.epoch,
-        metavar="N|best",
-        help="a kept epoch (without it: the final model)",
-    )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
         "--manifest", type=Path, nargs="+", metavar="FILE", help="subjects; targets are not needed"

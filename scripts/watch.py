@@ -9,12 +9,21 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Print one line a run; again and again with --every, until all have finished."""
+    from meshstage.errors import InputError
     from meshstage.watch import describe, read_progress
 
     while True:
-        runs = [read_progress(model) for model in arguments.models]
-        print("\n".join(describe(progress) for progress in runs), flush=True)
-        if not arguments.every or all(progress.state == "finished" for progress in runs):
+        problems, finished = [], []
+        for model in arguments.models:
+            try:
+                progress = read_progress(model)
+                print(describe(progress), flush=True)
+                finished.append(progress.state == "finished")
+            except InputError as error:  # the others are there all the same
+                problems += error.problems
+        if problems:
+            raise InputError(*problems)
+        if not arguments.every or all(finished):
             return
         time.sleep(arguments.every)
 

@@ -2,7 +2,6 @@
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,13 +23,12 @@ class MadeSubject:
     directory: Path = Path("subjects")
     hashes: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self.hashes = self.hashes or {"targets": f"targets of {self.id}"}
+
     @property
     def stem(self) -> str:
         return self.id
-
-    @property
-    def record(self) -> Any:
-        return SimpleNamespace(hashes=self.hashes or {"targets": f"targets of {self.id}"})
 
 
 def made_statistics(subjects: list[Any]) -> Statistics:

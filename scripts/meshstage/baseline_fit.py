@@ -76,12 +76,13 @@ def fit_baselines(
     about: dict[str, Any] = {
         "template_fingerprint": template.fingerprint,
         "target_array": statistics.target_array,
-        "train_subjects": {s.id: s.record.hashes for s in train},
+        "train_subjects": {s.id: s.hashes for s in train},
         "n_stages": len(stages),
         "n_harmonics": n_harmonics,
         "n_modes": len(modes),
         "explained_variance_ratio": variances.tolist(),
         "ridge": chosen,
+        "open_cycles": _open_cycles(train, statistics.target_scale),
     }
     baselines = Baselines(
         stages=stages,
@@ -126,6 +127,18 @@ def _check_widths(statistics: Statistics, train: Sequence[Subject]) -> None:
                         subject=subject.id,
                     )
                 )
+
+
+def _open_cycles(train: Sequence[Subject], scale: float) -> list[str]:
+    """Name the subjects with stages 0 and 1 whose targets differ there by more than 1 %."""
+    found = []
+    for subject in train:
+        first, last = (np.flatnonzero(subject.stages == stage) for stage in (0.0, 1.0))
+        if first.size and last.size:
+            step = subject.targets[last[0]] - subject.targets[first[0]]
+            if np.abs(step).max() > 0.01 * scale:
+                found.append(subject.id)
+    return found
 
 
 def _fit_stage_mean(train: Sequence[Subject]) -> tuple[np.ndarray, np.ndarray]:

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 from pydantic import ValidationError
@@ -40,9 +39,9 @@ class Subject:
     is_displacement : bool
         Whether phase - reference = target on every phase, to 1e-4 of the template's diagonal.
     targets : (n_phases, n_points, n_target) float32 memory map, units of the target
-    reference : (n_points, 3) float64, mm
-    record : SubjectRecord
-        What ``subject.json`` holds, hashes and phase summaries among it.
+    reference : (n_points, 3) float64 memory map, mm
+    hashes : dict of str to str
+        SHA-256 of the contents: targets, reference, shape scores, stages.
     """
 
     directory: Path
@@ -53,8 +52,8 @@ class Subject:
     target_array: str
     is_displacement: bool
     targets: np.memmap
-    reference: np.ndarray
-    record: SubjectRecord
+    reference: np.memmap
+    hashes: dict[str, str]
 
 
 def ingest_subject(
@@ -123,7 +122,7 @@ def load_record(directory: Path) -> SubjectRecord:
 
 
 def load_subject(directory: Path) -> Subject:
-    """Load an ingested subject; its targets stay on disk as a memory map.
+    """Load an ingested subject; its arrays stay on disk as memory maps, which processes share.
 
     Raises
     ------
@@ -133,14 +132,12 @@ def load_subject(directory: Path) -> Subject:
     record = load_record(directory)
     if record.errors:
         raise InputError(*(error.problem() for error in record.errors))
-    targets = _load_array(directory / TARGETS, mmap_mode="r")
-    reference = _load_array(directory / REFERENCE)
+    targets, reference = (_map_array(directory / name) for name in (TARGETS, REFERENCE))
     shape = (len(record.phases), record.n_points, record.n_target)
     if targets.shape != shape or reference.shape != (record.n_points, 3):
         what = f"{TARGETS} {targets.shape} or {REFERENCE} {reference.shape} do not fit {shape}"
         raise InputError(Problem(what, "ingest the subject again", str(directory)))
     assert record.id and record.stem and record.target_array, "a subject without errors has them"
-    assert isinstance(targets, np.memmap), "np.load maps it"
     return Subject(
         directory=directory,
         id=record.id,
@@ -151,13 +148,14 @@ def load_subject(directory: Path) -> Subject:
         is_displacement=record.is_displacement,
         targets=targets,
         reference=reference,
-        record=record,
+        hashes=record.hashes,
     )
 
 
-def _load_array(path: Path, mmap_mode: Literal["r"] | None = None) -> np.ndarray:
+def _map_array(path: Path) -> np.memmap:
     try:
-        return np.load(path, mmap_mode=mmap_mode, allow_pickle=False)
+        array: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
+        return array
     except (OSError, ValueError, EOFError) as error:
         what = f"cannot be read as an array ({error})"
         raise InputError(Problem(what, "ingest the subject again", str(path))) from None

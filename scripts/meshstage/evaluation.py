@@ -21,11 +21,16 @@ from meshstage.evaluation_checks import (
     unfit_baselines,
     unfit_subject,
 )
-from meshstage.evaluation_summary import Row, summarise
+from meshstage.evaluation_summary import Row, of_stage_mean, skill_column, summarise
 from meshstage.files import write_json, write_text
+from meshstage.meshes import cell_fingerprint
+from meshstage.template import Template
 
 if TYPE_CHECKING:
     from meshstage.inference import Predictor
+
+
+Values = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,7 @@ def evaluate_model(
     baselines: Baselines | None = None,
     region: str | None = None,
     statistics_digest: str | None = None,
+    template: Template | None = None,
 ) -> Evaluation:
     """Compare a model's predictions with the truth of ingested subjects.
 
@@ -65,6 +71,9 @@ def evaluate_model(
         Point or cell array of the template whose values name regions.
     statistics_digest : str, optional
         ``Statistics.digest()`` of today's ``stats.json``, to be compared with the model's.
+    template : Template, optional
+        Where regions are read: an array may be younger than the model, whose own copy of the
+        template serves otherwise.
 
     Raises
     ------
@@ -80,8 +89,7 @@ def evaluate_model(
     raise_if_any(problem for s in subjects for problem in unfit_subject(s, predictor))
     is_displacement = all(subject.is_displacement for subject in subjects)
     unit = "_mm" if is_displacement else ""
-    mesh = predictor.mesh
-    shape = _Shape.of(mesh, metrics.region_points(mesh, region) if region else {}, region)
+    shape = _Shape.of(predictor.mesh, _regions(predictor.mesh, region, template))
     rows: list[Row] = []
     floors: dict[str, np.ndarray] = {}
     for subject in subjects:
@@ -91,7 +99,7 @@ def evaluate_model(
             raise InputError(
                 Problem(
                     "the model predicts values that are not finite",
-                    "train it again, or evaluate an earlier epoch",
+                    "train it again, or evaluate an earlier epoch (--epoch)",
                     subject=subject.id,
                 )
             )
@@ -112,6 +120,20 @@ def evaluate_model(
     return Evaluation(rows, {**about, **summary})
 
 
+def _regions(
+    mesh: pv.DataSet, array: str | None, template: Template | None
+) -> dict[str, np.ndarray]:
+    """Points of each region, by ``{array}_{label}``; none if no array is named."""
+    if array is None:
+        return {}
+    if template is not None:
+        if template.fingerprint != cell_fingerprint(mesh):
+            what = "is not the template that the model was trained on"
+            raise InputError(Problem(what, "name that one", str(template.directory)))
+        mesh = template.mesh()
+    return {f"{array}_{label}": p for label, p in metrics.region_points(mesh, array).items()}
+
+
 @dataclass(frozen=True)
 class _Shape:
     """What the metrics need of the template's cells, worked out once."""
@@ -123,11 +145,10 @@ class _Shape:
     regions: dict[str, np.ndarray]
 
     @classmethod
-    def of(cls, mesh: pv.DataSet, regions: dict[str, np.ndarray], name: str | None) -> "_Shape":
+    def of(cls, mesh: pv.DataSet, regions: dict[str, np.ndarray]) -> "_Shape":
         triangles = metrics.triangles_of(mesh)
-        named = {f"{name}_{label}": points for label, points in regions.items()}
         closed = metrics.is_closed(triangles)
-        return cls(mesh, triangles, closed, metrics.corner_tetrahedra(mesh), named)
+        return cls(mesh, triangles, closed, metrics.corner_tetrahedra(mesh), regions)
 
     def weights(self, reference: np.ndarray) -> np.ndarray:
         """Area or volume at each point of a subject's reference, (n_points,)."""
@@ -164,7 +185,11 @@ def _subject_rows(
             row[f"skill_{name}"] = metrics.skill(error, beaten)
         if subject.id in floors:
             row[f"rmse_floor{unit}"] = float(np.sqrt(floors[subject.id][phase, -1] / len(square)))
-        row |= _point_columns(guess, truth, square, weights, shape.regions, unit)
+        mine = _point_columns(guess, truth, weights, shape.regions, unit)
+        row |= mine
+        if "stage_mean" in others:
+            mean = _point_columns(others["stage_mean"][phase], truth, weights, shape.regions, unit)
+            row |= _partial_skills(mine, mean, unit)
         row |= _mesh_columns(subject, guess, truth, shape)
         rows.append(row)
     return rows
@@ -173,13 +198,13 @@ def _subject_rows(
 def _point_columns(
     guess: np.ndarray,
     truth: np.ndarray,
-    square: np.ndarray,
     weights: np.ndarray,
     regions: dict[str, np.ndarray],
     unit: str,
-) -> Row:
+) -> Values:
+    square = metrics.square_errors(guess, truth)
     length = np.sqrt(square)
-    row: Row = {
+    row: Values = {
         f"mean_error{unit}": float(length.mean()),
         f"p95_error{unit}": float(np.percentile(length, 95)),
         f"max_error{unit}": float(length.max()),
@@ -194,6 +219,16 @@ def _point_columns(
     row[f"weighted_rmse{unit}"] = float(np.sqrt(weights @ square / total)) if total > 0 else None
     for name, points in regions.items():
         row[f"rmse_{name}{unit}"] = metrics.rmse(square[points])
+    return row
+
+
+def _partial_skills(mine: Values, mean: Values, unit: str) -> Values:
+    """Skill over the mean motion of each RMSE by component, weight or region."""
+    row: Values = {}
+    for column, beaten in mean.items():
+        if "rmse" in column:
+            row[of_stage_mean(column, unit)] = beaten
+            row[skill_column(column, unit)] = metrics.skill(mine[column], beaten)
     return row
 
 

@@ -33,7 +33,7 @@ def changed_data(
     if None not in (before, statistics_digest) and before != statistics_digest:
         problems.append(Problem("stats.json changed since the model was trained", todo))
     for subject in subjects:
-        now_has, had = subject.record.hashes, (hashes.get("subjects") or {}).get(subject.id)
+        now_has, had = subject.hashes, (hashes.get("subjects") or {}).get(subject.id)
         if had is None or had == now_has:
             continue
         names = sorted(key for key in {*had, *now_has} if had.get(key) != now_has.get(key))
@@ -63,7 +63,7 @@ def unfit_baselines(
     return [
         Problem("changed since the baselines were fitted", todo, subject=subject.id)
         for subject in subjects
-        if about["train_subjects"].get(subject.id, subject.record.hashes) != subject.record.hashes
+        if about["train_subjects"].get(subject.id, subject.hashes) != subject.hashes
     ]
 
 
@@ -103,4 +103,9 @@ def notes(
         if trained is not None and fitted != set(trained):
             said.append("the baselines were fitted on other training subjects than the model")
         said.append(f"ridge: {baselines.about['ridge']['note']}")
+        if opened := baselines.about["open_cycles"]:
+            said.append(
+                f"the baselines take stage 1 for stage 0, but in {len(opened)} training subjects "
+                "the targets differ there: the motion is no cycle, and skill is flattered"
+            )
     return said

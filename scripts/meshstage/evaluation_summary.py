@@ -11,6 +11,20 @@ SPLITS = ("train", "val", "test")
 Row = dict[str, str | int | float | None]
 
 
+def of_stage_mean(column: str, unit: str) -> str:
+    """Column of the mean motion's error beside one of the model's.
+
+    >>> of_stage_mean("rmse_x_mm", "_mm"), skill_column("rmse_x_mm", "_mm")
+    ('rmse_x_stage_mean_mm', 'skill_x_stage_mean')
+    """
+    return f"{column.removesuffix(unit)}_stage_mean{unit}"
+
+
+def skill_column(column: str, unit: str) -> str:
+    """Column of the skill over the mean motion beside an RMSE by component, weight or region."""
+    return "skill_" + of_stage_mean(column, unit).removesuffix(unit).replace("rmse_", "")
+
+
 def summarise(
     rows: list[Row], floors: dict[str, np.ndarray], unit: str, n_points: int
 ) -> dict[str, Any]:
@@ -40,6 +54,7 @@ def summarise(
                 "n_samples": len(chosen),
                 f"rmse{unit}": _pool(chosen, f"rmse{unit}"),
                 **_skills(chosen, unit),
+                **{f"{k}_error{unit}": _mean(chosen, f"{k}_error{unit}") for k in ("mean", "p95")},
                 f"max_error{unit}": max(_floats(chosen, f"max_error{unit}")),
             }
         )
@@ -48,6 +63,10 @@ def summarise(
 
 def _floats(rows: list[Row], column: str) -> list[float]:
     return [float(v) for row in rows if (v := row.get(column)) is not None]
+
+
+def _mean(rows: list[Row], column: str) -> float:
+    return float(np.mean(_floats(rows, column)))
 
 
 def _pool(rows: list[Row], column: str) -> float:
@@ -71,11 +90,12 @@ def _summarise_split(
     member = np.array([ids.index(row["subject_id"]) for row in rows])
     result: dict[str, Any] = {"n_subjects": len(ids), "n_samples": len(rows)}
     result["metrics"] = {
-        column: _summarise_column(rows, member, column)
+        column: _summarise_column(rows, member, column) | _partial_skill(rows, column, unit)
         for column in rows[0]
         if column not in ("subject_id", "split", "phase", "stage")
         and not column.startswith(("skill_", "rmse_floor"))
         and column not in {f"rmse_{name}{unit}" for name in NAMES}
+        and not column.endswith(f"_stage_mean{unit}")
     }
     result["baselines"] = {
         name: _summarise_baseline(rows, member, name, unit)
@@ -112,6 +132,16 @@ def _summarise_column(rows: list[Row], member: np.ndarray, column: str) -> dict[
     value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
     how = "root mean square" if is_rms else "mean"
     return {**result, "how": how, "value": value, "low": interval[0], "high": interval[1]}
+
+
+def _partial_skill(rows: list[Row], column: str, unit: str) -> dict[str, float | None]:
+    """Skill of an RMSE by component, weight or region; others stand with the baselines."""
+    if skill_column(column, unit) not in rows[0]:
+        return {}
+    if len(_floats(rows, column)) < len(rows):
+        return {"skill_stage_mean": None}
+    mine, mean = (_pool(rows, c) for c in (column, of_stage_mean(column, unit)))
+    return {"skill_stage_mean": metrics.skill(mine, mean)}
 
 
 def _summarise_baseline(

@@ -27,7 +27,7 @@ __all__ = [
     "write_mesh",
 ]
 
-POINT_IDS = "vtkOriginalPointIds"
+POINT_IDS, CELL_IDS = "vtkOriginalPointIds", "vtkOriginalCellIds"
 
 _READERS = {
     ".vtp": ("vtkIOXML", "vtkXMLPolyDataReader"),
@@ -213,12 +213,13 @@ def non_finite(values: np.ndarray, name: str) -> Problem | None:
 
 
 def extract_surface(mesh: Any) -> pv.PolyData:
-    """Take the outer surface of a volume, with the map to the volume's points.
+    """Take the outer surface of a volume, with its arrays and the map to the volume's points.
 
     Returns
     -------
     pyvista.PolyData
         ``point_data["vtkOriginalPointIds"]`` holds the volume's point of each surface point.
+        Arrays are those of the volume's points, and of the cells that the faces belong to.
 
     Raises
     ------
@@ -227,9 +228,7 @@ def extract_surface(mesh: Any) -> pv.PolyData:
     """
     bare = mesh.copy(deep=False)
     bare.clear_data()
-    surface = bare.extract_surface(
-        pass_pointid=True, pass_cellid=False, algorithm="dataset_surface"
-    )
+    surface = bare.extract_surface(pass_pointid=True, pass_cellid=True, algorithm="dataset_surface")
     if surface.n_points == 0 or surface.n_cells == 0:
         raise InputError(Problem("has no surface to extract", "use the mesh itself"))
     ids = np.array(surface.point_data[POINT_IDS], dtype=np.int64)
@@ -246,8 +245,13 @@ def extract_surface(mesh: Any) -> pv.PolyData:
                 "use the mesh itself, or one with linear cells and no points at one place",
             )
         )
+    cells = np.array(surface.cell_data[CELL_IDS], dtype=np.int64)
     surface.clear_data()
     surface.points = np.asarray(mesh.points)[ids]
+    for name in mesh.point_data:
+        surface.point_data[name] = mesh.point_data[name][ids]
+    for name in mesh.cell_data:
+        surface.cell_data[name] = mesh.cell_data[name][cells]
     surface.point_data[POINT_IDS] = ids
     return surface
 

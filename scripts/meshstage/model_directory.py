@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from meshstage.checkpoint import load_checkpoint
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.meshes import read_mesh
@@ -26,7 +25,7 @@ class ModelDirectory:
     tag : str
         File name tag of the network.
     metadata : dict
-        Empty where there is none, as in a run in progress.
+        Empty where there is none, as beside some models of MONAI Physio.
     """
 
     directory: Path
@@ -71,11 +70,8 @@ class ModelDirectory:
         """Find the epoch with the least validation RMSE, wherever its writer tells it."""
         if self.metadata.get("best_epoch") is not None:
             return int(self.metadata["best_epoch"])
-        entries = []
-        if (self.files / RMSE_JSON).exists():
-            entries = read_json(self.files / RMSE_JSON)
-        elif self.kept:  # a run in progress: its newest checkpoint has the log so far
-            entries = load_checkpoint(self.kept[-1]).get("training_state", {}).get("rmse_log", [])
+        log = self.files / RMSE_JSON
+        entries = read_json(log) if log.exists() else []
         judged = [entry for entry in entries if entry.get("val_rmse") is not None]
         if judged:
             return int(min(judged, key=lambda entry: entry["val_rmse"])["epoch"])

@@ -1,13 +1,14 @@
 """The table of all runs: what each model's errors are, in one look."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
-HEADER = ("run", "train RMSE", "held-out RMSE", "skill over the mean motion")
+HEADER = ("run", "subjects", "RMSE", "skill over the mean motion", "skill over the ridge")
+SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 
 def runs_table(summaries: Sequence[dict[str, Any]]) -> str:
-    """Lay out evaluations as plain text, one row a run.
+    """Lay out evaluations as plain text, one row a run and split.
 
     Parameters
     ----------
@@ -17,10 +18,9 @@ def runs_table(summaries: Sequence[dict[str, Any]]) -> str:
     Returns
     -------
     str
-        RMSE in the target's unit; held out are test subjects, or validation subjects where there
-        are none; ``-`` where nothing was held out.
+        RMSE in the target's unit; ``-`` where a baseline is exact, or was not given.
     """
-    rows = [HEADER, *map(_row, summaries)]
+    rows = [HEADER, *(row for summary in summaries for row in _rows(summary))]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return "\n".join(
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
@@ -28,20 +28,15 @@ def runs_table(summaries: Sequence[dict[str, Any]]) -> str:
     )
 
 
-def _row(summary: dict[str, Any]) -> tuple[str, ...]:
-    splits = summary["splits"]
-    held_out = splits["test"] or splits["val"]
-    skill = held_out and held_out["baselines"].get("stage_mean", {}).get("skill")
-    return (
-        summary["run"],
-        _rmse(splits["train"], summary["unit"]),
-        _rmse(held_out, summary["unit"]),
-        "-" if skill is None else f"{skill:.2f}",
-    )
-
-
-def _rmse(split: dict[str, Any] | None, unit: str) -> str:
-    if split is None:
-        return "-"
-    value = split["metrics"][f"rmse_{unit}" if unit else "rmse"]["value"]
-    return f"{value:.3f} {unit}".rstrip()
+def _rows(summary: dict[str, Any]) -> Iterator[tuple[str, ...]]:
+    unit = summary["unit"]
+    for split, title in SPLITS.items():
+        if values := summary["splits"][split]:
+            rmse = values["metrics"][f"rmse_{unit}" if unit else "rmse"]["value"]
+            skills = (values["baselines"].get(n, {}).get("skill") for n in ("stage_mean", "ridge"))
+            yield (
+                summary["run"],
+                f"{values['n_subjects']} {title}",
+                f"{rmse:.3f} {unit or ''}".rstrip(),
+                *("-" if skill is None else f"{skill:.2f}" for skill in skills),
+            )

@@ -147,7 +147,7 @@ def write_statistics(
         {
             **statistics.to_dict(),
             "template_fingerprint": template.fingerprint,
-            "train_subjects": {subject.id: subject.record.hashes for subject in train},
+            "train_subjects": {subject.id: subject.hashes for subject in train},
         },
     )
 

@@ -26,7 +26,7 @@ class Progress:
     name : str
     state : str
         "training", "left, to be continued", "finished", or "silent" (nothing was written for
-        ten minutes and ten epochs' time).
+        ten minutes and ten epochs' time; before the first epoch has ended, for a day).
     epoch, epochs : int
         Last finished epoch, and how many there will be.
     loss : float, optional
@@ -172,7 +172,7 @@ def _state(
         return "finished"
     if events[-1]["event"] == "leave":
         return "left, to be continued"
-    patience = max(_SILENT, timedelta(seconds=10 * (pace or 0)))
+    patience = max(_SILENT, timedelta(seconds=10 * pace)) if pace else timedelta(days=1)
     return "silent" if since > patience else "training"
 
 

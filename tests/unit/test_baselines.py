@@ -222,7 +222,7 @@ def test_files_bring_back_the_same_baselines(tmp_path: Path) -> None:
     scores = np.array([0.3, -2.0])
     for name, values in baselines.predict(scores, EIGHTHS).items():
         np.testing.assert_array_equal(again.predict(scores, EIGHTHS)[name], values)
-    assert again.about["train_subjects"] == {s.id: s.record.hashes for s in subjects}
+    assert again.about["train_subjects"] == {s.id: s.hashes for s in subjects}
     assert sorted(p.name for p in tmp_path.iterdir()) == ["baselines.json", "baselines.npz"]
     first = (tmp_path / "baselines.npz").read_bytes()
     write_baselines(path, baselines)
@@ -249,3 +249,13 @@ def test_what_cannot_be_fitted_is_a_sentence() -> None:
     subjects[1].shape_scores = np.zeros(5)
     with pytest.raises(InputError, match="subject s1: 5 shape scores, but 2 in the statistics"):
         fit_baselines(TEMPLATE, statistics, subjects)
+
+
+def test_motion_that_does_not_come_back_is_named() -> None:
+    """Stages 0 and 1 count as one place in the cycle; where they differ, people must know."""
+    closed = moving_subjects(3, stages=np.array([0.0, 0.5, 1.0]))
+    assert fit(closed).about["open_cycles"] == []
+    opened = moving_subjects(3, stages=np.array([0.0, 0.5, 1.0]))
+    opened[1].targets[2] += 0.05 * np.abs(opened[1].targets).max()
+    statistics = made_statistics(opened)  # its target scale is 1
+    assert fit_baselines(TEMPLATE, statistics, opened).about["open_cycles"] == ["s1"]

@@ -30,10 +30,11 @@ def test_a_subject_is_kept_as_its_files_have_it(cohort: Path, template: Template
     record = ingest_subject(cohort / "bravo/manifest.json", template, cohort / "out/bravo")
     subject = load_subject(cohort / "out" / "bravo")
     assert (subject.id, subject.stem, subject.target_array) == ("bravo", "bravo", "displacement")
-    assert subject.record == record
+    assert load_record(subject.directory) == record
+    assert subject.hashes == record.hashes
     assert subject.stages.tolist() == [0.1, 0.4, 0.7]
     assert subject.shape_scores.tolist() == json.loads((cohort / "bravo/pca.json").read_text())
-    assert isinstance(subject.targets, np.memmap)
+    assert isinstance(subject.targets, np.memmap) and isinstance(subject.reference, np.memmap)
     assert (subject.targets.dtype, subject.targets.shape) == (np.float32, (3, 42, 3))
     assert subject.reference.dtype == np.float64
     reference = pv.read(cohort / "bravo" / "reference.vtp")

@@ -95,7 +95,14 @@ def test_rows_hold_the_errors_of_every_subject_and_phase() -> None:
         "volume_error_percent": 0,
         "inverted_cells": 0,
         "inverted_cells_true": 0,
+        # The mean motion is off along x alone.
+        "rmse_x_stage_mean_mm": 1.5,
+        "skill_x_stage_mean": 1,
+        "rmse_y_stage_mean_mm": 0,
+        "weighted_rmse_stage_mean_mm": 1.5,
+        "skill_weighted_stage_mean": 1 - 3 / 1.5,
     }
+    assert row["skill_y_stage_mean"] is None  # it is exact there
     for column, value in expected.items():
         assert row[column] == pytest.approx(value, abs=2e-5), column
     ridge = baselines.predict(subjects[2].shape_scores, STAGES)["ridge"][1, :, 0]
@@ -141,6 +148,35 @@ def test_regions_have_columns_of_their_own() -> None:
     row = evaluate_model(predictor, [subject], region="half").rows[0]
     assert row["rmse_half_1_mm"] == 0
     assert row["rmse_half_2_mm"] == pytest.approx(4 / np.sqrt(2))  # half of its points
+
+
+def test_regions_may_be_younger_than_the_model() -> None:
+    mesh, subjects, predictor = made_case()
+    newer = mesh.copy()
+    newer.cell_data["side"] = np.array(["left", "right"])
+
+    class Template:
+        fingerprint = cell_fingerprint(newer)
+        directory = Path("template")
+
+        @staticmethod
+        def mesh() -> pv.DataSet:
+            return newer
+
+    template: Any = Template
+    evaluation = evaluate_model(
+        predictor, subjects, fitted(mesh, subjects[:2]), region="side", template=template
+    )
+    row = evaluation.rows[4 * 2 + 1]
+    assert row["rmse_side_left_mm"] == pytest.approx(3)
+    assert row["skill_side_left_stage_mean"] == pytest.approx(1 - 3 / 1.5)
+    validation = evaluation.summary["splits"]["val"]["metrics"]
+    # Over all four phases 3 mm, against 1.5 mm at two of them.
+    expected = pytest.approx(1 - 3 / (1.5 / np.sqrt(2)))
+    assert validation["rmse_side_left_mm"]["skill_stage_mean"] == expected
+    Template.fingerprint = "another"
+    with pytest.raises(InputError, match=r"template: is not the template that the model was"):
+        evaluate_model(predictor, subjects, region="side", template=template)
 
 
 def test_summary_pools_points_and_resamples_subjects() -> None:
@@ -246,7 +282,7 @@ def test_unchanged_data_pass() -> None:
     hashes = {
         "template": cell_fingerprint(mesh),
         "statistics": "digest",
-        "subjects": {s.id: s.record.hashes for s in subjects[:3]},
+        "subjects": {s.id: s.hashes for s in subjects[:3]},
     }
     _, _, predictor = made_case(data_hashes=hashes)
     notes = evaluate_model(predictor, subjects, statistics_digest="digest").summary["notes"]

@@ -161,8 +161,8 @@ def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path])
     assert (last["run"], last["split"], last["subjects"]) == ("bad", "test", "2")
     assert last["RMSE (mm)"] == f"{2 * np.sqrt((0.4**2 + 0.5**2) / 2):.3g}"
     assert last["95 % interval"] == "0.8 to 1"
-    assert last["ASSD (mm)"] == "- (3 missing)"
-    assert last["inverted cells"].startswith("- ")  # a surface has no solid cells
+    assert last["ASSD (mm)"] == "- (3 of 8 missing)"
+    assert last["inverted cells"] == "-"  # a surface has no solid cells: nothing is missing
     page = table_as_html(runs)
     assert "bad: a &lt;b&gt; &amp; c" in page
     assert "&lt;b&gt;good" in page and "<b>" not in page
@@ -324,7 +324,7 @@ def test_picture_and_animation_of_the_cases(
     cases = make_cases(halves, [error[::2] for error in errors])
     figure = plot_cases(mesh, cases, "mm")
     assert [a.get_title() for a in figure.axes[:3]] == ["truth", "prediction", "error"]
-    assert "best: s2\ntest, RMSE 0.3 mm" in figure.axes[0].get_ylabel()
+    assert "best: s2 (test)\nRMSE of all stages 0.3 mm" in figure.axes[0].get_ylabel()
     save_figure(tmp_path / "meshes.png", figure)
     assert not is_blank(Image.open(tmp_path / "meshes.png"))
     write_animation(tmp_path / "cycle.gif", mesh, cases[0], "mm")

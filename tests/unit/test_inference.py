@@ -7,11 +7,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import pyvista as pv
+import torch
 
 from meshstage import inference
 from meshstage.checkpoint import load_checkpoint
 from meshstage.demo import make_demo_cohort
-from meshstage.errors import InputError
+from meshstage.errors import ContinueLater, InputError
+from meshstage.figures.training import read_training
 from meshstage.files import read_json, write_json
 from meshstage.inference import load_predictor
 from meshstage.prediction import (
@@ -22,6 +24,7 @@ from meshstage.prediction import (
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from model_directories import PlainReader
 from small_models import small_method
+from small_training import make_mgn, run
 
 PCA = np.array([0.3, -0.4])
 
@@ -99,19 +102,33 @@ def test_nothing_validated_has_no_best_epoch(writable):
 
 
 @pytest.mark.parametrize("layout", ["results", "api"])
-def test_run_in_progress_is_asked_by_its_kept_epochs(small_models, tiny_cohort, tmp_path, layout):
-    """What lies in ``live/`` after two of three epochs, and the template where it is by then."""
-    finished, run = small_models.directory("mgn"), tmp_path / "models" / "mgn"
-    (run / "live").mkdir(parents=True)
-    for epoch in (1, 2):
-        shutil.copy(finished / f"mgn_stage_model_epoch_{epoch:05d}.pt", run / "live")
-    template = (tmp_path if layout == "results" else run) / "template"
+def test_run_in_progress_is_asked_by_its_kept_epochs(tiny_cohort, tmp_path, layout):
+    """What a training leaves in ``live/`` after two of four epochs says all that a model says."""
+
+    def stop(epoch):
+        if epoch == 3:
+            raise ContinueLater("it is in progress")
+
+    trainer, directory = make_mgn(), tmp_path / "models" / "mgn"
+    trainer.rmse_log_interval, trainer._on_epoch_start = 1, stop
+    with pytest.raises(ContinueLater):
+        run(trainer, tiny_cohort, directory, epochs=4)
+    template = (tmp_path if layout == "results" else directory) / "template"
     shutil.copytree(tiny_cohort.template_directory, template)
-    predicted = load_predictor(run).predict(PCA, [0.5])
-    np.testing.assert_array_equal(predicted, load_predictor(finished, 2).predict(PCA, [0.5]))
-    log = load_checkpoint(run / "live" / "mgn_stage_model_epoch_00002.pt")["training_state"]
-    best = min(log["rmse_log"], key=lambda entry: entry["val_rmse"])["epoch"]
-    assert load_predictor(run, "best").checkpoint.stem.endswith(f"{best:05d}")
+    predictor = load_predictor(directory)
+    assert predictor.checkpoint == directory / "live/mgn_stage_model_epoch_00002.pt"
+    weights = load_checkpoint(predictor.checkpoint)["model_state_dict"]
+    assert all(torch.equal(weights[k], v) for k, v in predictor.network.state_dict().items())
+    train = tiny_cohort.subjects["train"]
+    assert predictor.metadata["train_subject_ids"] == [subject.id for subject in train]
+    assert predictor.metadata["target_is_displacement"]
+    assert predictor.stages_trained == sorted({float(s) for t in train for s in t.stages})
+    assert any("shape score 1" in text for text in predictor.warnings(np.full(2, 99.0), [0.5]))
+    log = read_json(directory / "live/training_validation_rmse.json")
+    best = min(log, key=lambda entry: entry["val_rmse"])["epoch"]
+    assert load_predictor(directory, "best").checkpoint.stem.endswith(f"{best:05d}")
+    losses, entries, best_epoch = read_training(directory)  # and it can be plotted
+    assert (len(losses), entries, best_epoch) == (2, log, best)
 
 
 def test_folder_without_model_is_a_sentence(tmp_path):

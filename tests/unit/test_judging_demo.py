@@ -135,6 +135,16 @@ def test_scripts_make_tables_pictures_and_page(results: Path, tmp_path: Path) ->
 
 
 @pytest.mark.spawn
+def test_a_region_that_is_not_there_is_found_before_the_training(results: Path) -> None:
+    subjects = ("--subjects", *(results / name for name in IDS))
+    check = ("check_cohort.py", "--template", results / "template", *subjects)
+    assert call(*check, "--region", "region").returncode == 0
+    done = call(*check, "--region", "reggion")
+    assert done.returncode == 2
+    assert "the template has no array 'reggion' for regions (it has: region" in done.stderr
+
+
+@pytest.mark.spawn
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [

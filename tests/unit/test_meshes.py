@@ -391,6 +391,18 @@ def test_large_finite_values_whose_sum_overflows_are_finite() -> None:
 # ---- surfaces
 
 
+def test_a_surface_keeps_the_arrays_of_its_points_and_cells() -> None:
+    """A box of 3 x 1 x 1 cubes: each face belongs to one cube."""
+    volume = pv.ImageData(dimensions=(4, 2, 2)).cast_to_unstructured_grid()
+    volume.point_data["x"] = volume.points[:, 0]
+    volume.cell_data["cube"] = np.array([10, 11, 12])
+    surface = extract_surface(volume)
+    assert np.array_equal(surface.point_data["x"], surface.points[:, 0])
+    centres = surface.cell_centers().points[:, 0]
+    # The ends, at x = 0 and 3, lie on no cube's middle.
+    assert np.array_equal(surface.cell_data["cube"], 10 + np.clip(centres, 0.5, 2.5).astype(int))
+
+
 def test_a_surface_knows_the_volumes_points() -> None:
     volume = ball()
     volume.point_data[POINT_IDS] = np.zeros(43, dtype=int)  # stale, of an earlier extraction

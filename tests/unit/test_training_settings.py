@@ -75,7 +75,7 @@ def test_metadata_says_how_it_was_trained(parent, tiny_cohort):
     ).stdout.strip()
     assert found["git_commit"] == (commit or None)
     hashes = found["data_hashes"]["subjects"]
-    assert hashes["train-0"] == tiny_cohort.subjects["train"][0].record.hashes
+    assert hashes["train-0"] == tiny_cohort.subjects["train"][0].hashes
 
 
 def test_best_epoch_is_the_one_with_the_least_validation_rmse_kept_here(
@@ -266,9 +266,7 @@ def test_other_settings_of_a_run_in_progress_are_told_before_training(
 
 def test_other_data_of_a_run_in_progress_are_told(tiny_cohort, in_progress):
     first, *others = tiny_cohort.subjects["train"]
-    hashes = first.record.hashes | {"targets": "0" * 64}
-    record = first.record.model_copy(update={"hashes": hashes})
-    train = [replace(first, record=record), *others]
+    train = [replace(first, hashes=first.hashes | {"targets": "0" * 64}), *others]
     with pytest.raises(InputError, match=r"data of train subject train-0 was .* and is"):
         run(TrainSmall(), tiny_cohort, in_progress, 6, train=train)
 

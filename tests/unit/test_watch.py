@@ -105,6 +105,12 @@ def test_a_slow_run_is_not_silent_within_an_epoch(model: Path) -> None:
     assert read_progress(model, now=START + timedelta(hours=13)).state == "silent"
 
 
+def test_a_first_epoch_may_take_hours(model: Path) -> None:
+    append(model, "start", 0, epoch=0, epochs=10)
+    assert read_progress(model, now=START + timedelta(hours=5)).state == "training"
+    assert read_progress(model, now=START + timedelta(hours=25)).state == "silent"
+
+
 def test_a_line_that_is_being_written_is_left_out(model: Path) -> None:
     train(model, 1, 3)
     with (model / "events.jsonl").open("a") as stream:

@@ -99,11 +99,13 @@ rule check:
         subjects=subject_directories(),
         directory=subpath(output.json, parent=True),
         network=NEEDIEST_NETWORK,
+        region=REGION,
     shell:
         r"""
         python {input.script:q} \
             --template {params.template:q} \
             --network {params.network:q} \
+            {params.region:q} \
             --subjects-table {input.table:q} \
             --subjects {params.subjects:q} \
             --output {params.directory:q} \

@@ -242,6 +242,9 @@ def with_option(option, values):
     return [option, *values] if values else []
 
 
+REGION = with_option("--region", [config["region"]] if config["region"] else [])
+
+
 def library_of(script):
     """The modules that a script imports, directly or not: an edit reruns what it changes."""
     root = Path(workflow.basedir)

@@ -23,6 +23,7 @@ rule fit_baselines:
         f"logs/{config['cohort']}/fit_baselines.txt",
     benchmark:
         f"benchmarks/{config['cohort']}/fit_baselines.tsv"
+    priority: 1  # before the trainings, whose skill so far is told by it
     retries: 0
     conda:
         "../../envs/meshstage.yaml"
@@ -50,6 +51,7 @@ rule evaluate:
         model=lambda wildcards: model_file(wildcards.model),
         stats=rules.compute_stats.output.stats,
         baselines=rules.fit_baselines.output.baselines,
+        template=f"{TEMPLATE}/template.json",
         subjects=subject_records(),
     output:
         csv=f"{RESULTS}/evaluation/{{model}}.csv",
@@ -64,7 +66,8 @@ rule evaluate:
     params:
         model=subpath(input.model, parent=True),
         subjects=subject_directories(),
-        region=with_option("--region", [config["region"]] if config["region"] else []),
+        region=REGION,
+        template=subpath(input.template, parent=True),
     shell:
         r"""
         python {input.script:q} \
@@ -72,6 +75,7 @@ rule evaluate:
             --subjects {params.subjects:q} \
             --stats {input.stats:q} \
             --baselines {input.baselines:q} \
+            --template {params.template:q} \
             {params.region:q} \
             --output {output.csv:q} \
             >{log:q} 2>&1

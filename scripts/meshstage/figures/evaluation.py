@@ -228,7 +228,8 @@ def table_of_runs(runs: Sequence[Run]) -> tuple[list[str], list[list[str]]]:
                 row.append(_number(values["baselines"].get(name, {}).get("skill")))
             floor = values.get(f"floor_rmse_by_modes{ending}")
             row.append(_number(floor[-1] if floor else None))
-            row += [_cell(values["metrics"].get(key)) for key, _ in columns[1:]]
+            n = values["n_samples"]
+            row += [_cell(values["metrics"].get(key), n) for key, _ in columns[1:]]
             body.append(row)
     return header, body
 
@@ -239,12 +240,12 @@ def _number(value: float | None) -> str:
     return str(value) if isinstance(value, int) else f"{value:.3g}"
 
 
-def _cell(metric: dict[str, Any] | None) -> str:
-    """Show a value, or how many samples have none."""
-    if metric is None:
+def _cell(metric: dict[str, Any] | None, n_samples: int) -> str:
+    """Show a value, or how many samples have none if others have one."""
+    if metric is None or metric["missing"] == n_samples:
         return "-"
     if metric["value"] is None:
-        return f"- ({metric['missing']} missing)" if metric["missing"] else "-"
+        return f"- ({metric['missing']} of {n_samples} missing)" if metric["missing"] else "-"
     whole = float(metric["value"]).is_integer() and metric.get("how") == "sum"
     return _number(int(metric["value"]) if whole else metric["value"])
 

@@ -114,13 +114,13 @@ def _pictures(
 
 def _describe(case: Case, unit: str | None, phase: int | None = None) -> str:
     lines = [
-        f"{case.label}: {case.subject.id}",
-        f"{style.SPLITS[case.split]}, RMSE {case.rmse:.3g} {unit or ''}".rstrip(),
+        f"{case.label}: {case.subject.id} ({style.SPLITS[case.split]})",
+        f"RMSE of all stages {case.rmse:.3g} {unit or ''}".rstrip(),
     ]
     if case.skill is not None:
         lines.append(f"skill over the mean {case.skill:.2f}")
     if phase is not None:
-        lines.append(f"stage {case.subject.stages[phase]:.3g}")
+        lines.append(f"shown: stage {case.subject.stages[phase]:.3g}")
     return "\n".join(lines)
 
 

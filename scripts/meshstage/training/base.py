@@ -289,6 +289,6 @@ class TrainPhysicsNeMoBase(ABC):
             for line in filter(None, (notice, start)):
                 journal.say("%s", line)
             Loop(session, folder, watch, journal).run()
-            context.decide(lambda: record.write_model(self, session, folder, settings))
+            context.decide(lambda: record.write_model(session, folder, settings))
             journal.event("end", epoch=session.progress.epoch)
         return session.network, session.progress.losses, session.progress.rmse_log

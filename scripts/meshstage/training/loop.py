@@ -84,7 +84,7 @@ class Loop:
             journal.event("skip", epoch=epoch, step=step, samples=samples)
             journal.warn("epoch %d, step %d skipped, not finite: %s", epoch, step, samples)
         if rmse:
-            self.context.decide(lambda: self.folder.keep(epoch, record.payload(self.session)))
+            self.context.decide(lambda: record.keep_epoch(self.session, self.folder))
         values = {"loss": loss, **trainer._epoch_terms(self.context), **rmse}
         journal.epoch(epoch, trainer.epochs, progress.epoch_seconds[-1], values)
         if rmse or epoch % trainer.loss_log_interval == 0:

@@ -106,18 +106,23 @@ def payload(session: "Session") -> dict[str, Any]:
     }
 
 
-def write_model(
-    trainer: "TrainPhysicsNeMoBase",
-    session: "Session",
-    folder: RunFolder,
-    settings: dict[str, Any],
-) -> None:
+def keep_epoch(session: "Session", folder: RunFolder) -> None:
+    """Keep the model of an epoch, with all that using, judging and plotting it needs to know."""
+    folder.keep(session.progress.epoch, payload(session))
+    _describe(session, folder)
+
+
+def _describe(session: "Session", folder: RunFolder) -> None:
+    write_history(folder.live, session.progress)
+    write_json(folder.live / metadata_name(folder.tag), _metadata(session))
+
+
+def write_model(session: "Session", folder: RunFolder, settings: dict[str, Any]) -> None:
     """Write what the live folder still lacks, and make it a finished model."""
-    progress, live = session.progress, folder.live
+    trainer, progress, live = session.trainer, session.progress, folder.live
     save_checkpoint(live / checkpoint_name(folder.tag), payload(session))
-    write_history(live, progress)
     names = [*copy_template(live, session.template), *trainer.save_artifacts(live)]
-    write_json(live / metadata_name(folder.tag), _metadata(trainer, session))
+    _describe(session, folder)
     epochs = checkpoint_epochs(progress.start_epoch, trainer.epochs, trainer.rmse_log_interval)
     folder.finish(
         settings,
@@ -133,9 +138,10 @@ def write_model(
     )
 
 
-def _metadata(trainer: "TrainPhysicsNeMoBase", session: "Session") -> dict[str, Any]:
+def _metadata(session: "Session") -> dict[str, Any]:
     """Describe a model for people and for whoever loads it."""
-    progress, statistics, context = session.progress, session.statistics, session.context
+    trainer, progress = session.trainer, session.progress
+    statistics, context = session.statistics, session.context
     train = session.train_feed.dataset
     val = session.val_feed.dataset if session.val_feed else None
     subjects = [*train.subjects, *(val.subjects if val else ())]
@@ -167,7 +173,7 @@ def _metadata(trainer: "TrainPhysicsNeMoBase", session: "Session") -> dict[str, 
         "data_hashes": {
             "template": session.template.fingerprint,
             "statistics": statistics.digest(),
-            "subjects": {subject.id: subject.record.hashes for subject in subjects},
+            "subjects": {subject.id: subject.hashes for subject in subjects},
         },
         "seed": trainer.seed,
         "ranks": context.world_size,

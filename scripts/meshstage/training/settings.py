@@ -91,7 +91,7 @@ def run_settings(
     }
     for split, dataset in (("train", train), ("val", val)):
         for subject in dataset.subjects if dataset else ():
-            hashes = json.dumps(subject.record.hashes, sort_keys=True)
+            hashes = json.dumps(subject.hashes, sort_keys=True)
             fixed[f"data of {split} subject {subject.id}"] = sha256(hashes)[:16]
     if resume_from is not None:
         content = hashlib.sha256(Path(resume_from).read_bytes()).hexdigest()
