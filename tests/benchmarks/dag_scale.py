@@ -17,6 +17,8 @@ from pathlib import Path
 import yaml
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from alternating import verdict
+
 from meshstage.files import write_json, write_text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -77,6 +79,7 @@ def dry_run(folder: Path, profile: str) -> tuple[float, float, float, str]:
 def main() -> int:
     """Write the cohort, measure, compare."""
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--output", type=Path, metavar="FILE", help="JSON to write")
     parser.add_argument("--subjects", type=int, default=1000)
     parser.add_argument("--phases", type=int, default=20)
     parser.add_argument("--profile", default="slurm")
@@ -91,14 +94,21 @@ def main() -> int:
         seconds, cpu_seconds, peak, text = dry_run(folder, arguments.profile)
     jobs = next(line.split()[1] for line in text.splitlines() if line.startswith("ingest_subject"))
     # One thread does it: its CPU seconds are what it takes where nothing else runs.
-    good = cpu_seconds <= MAX_SECONDS and peak <= MAX_GB
     print(
-        f"dag_scale: {jobs} subjects x {arguments.phases} phases, profile {arguments.profile}: "
+        f"{jobs} subjects x {arguments.phases} phases, profile {arguments.profile}: "
         f"dry run {cpu_seconds:.1f} s of CPU (at most {MAX_SECONDS:.0f}), {peak:.2f} GB (at most "
         f"{MAX_GB}); {seconds:.1f} s on {os.cpu_count()} cores under a load of "
-        f"{os.getloadavg()[0]:.1f}: {'good' if good else 'MISSED'}"
+        f"{os.getloadavg()[0]:.1f}"
     )
-    return 0 if good else 1
+    found = {"seconds of CPU": (cpu_seconds, MAX_SECONDS), "GB": (peak, MAX_GB)}
+    missed = [
+        f"{value:.2f} {what}, wanted at most {most}"
+        for what, (value, most) in found.items()
+        if value > most
+    ]
+    result = {"subjects": arguments.subjects, "phases": arguments.phases}
+    result |= {"cpu_seconds": cpu_seconds, "seconds": seconds, "peak_gbytes": peak}
+    return verdict("dag_scale", result, missed, arguments.output)
 
 
 if __name__ == "__main__":

@@ -9,21 +9,18 @@ HERE = Path(__file__).parent
 
 # Those that judge training itself (kill_storm.py, physics_helps.py), and the one that needs a GPU
 # (gpu_check.sh), have commands of their own.
-WITH_JSON = (
+BENCHMARKS = (
     "step_speed",
+    "physics_step",
     "read_speed",
     "host_work",
     "ranks_memory",
     "growth",
     "startup",
     "check_speed",
+    "dag_scale",
     "whole_job",
 )
-BENCHMARKS = {
-    **{f"{name}.py": ["--output", f"{{folder}}/{name}.json"] for name in WITH_JSON},
-    "physics_step.py": [],
-    "dag_scale.py": [],
-}
 
 
 def main() -> int:
@@ -33,11 +30,10 @@ def main() -> int:
     folder = parser.parse_args().output
     folder.mkdir(parents=True, exist_ok=True)
     missed = []
-    for script, options in BENCHMARKS.items():
-        print(f"== {script}", flush=True)
-        arguments = [option.format(folder=folder) for option in options]
-        answer = subprocess.run([sys.executable, HERE / script, *arguments], check=False)
-        missed += [script] if answer.returncode else []
+    for name in BENCHMARKS:
+        print(f"== {name}", flush=True)
+        command = [sys.executable, HERE / f"{name}.py", "--output", folder / f"{name}.json"]
+        missed += [name] if subprocess.run(command, check=False).returncode else []
     print(f"missed: {', '.join(missed) or 'none'}; JSON in {folder}")
     return bool(missed)
 
