@@ -9,7 +9,6 @@ large product, plus all other reads and writes at the rate of a large copy.
 """
 
 import argparse
-import math
 import platform
 import statistics
 import sys
@@ -31,7 +30,8 @@ from alternating import alternate, verdict
 from physicsnemo.models.mlp import FullyConnected
 from reference_step import host_features, reference_mesh_graph_net, repeat_graph
 
-from meshstage.networks import TemplateGraph, build_fully_connected, build_mesh_graph_net, mlp
+from meshstage.networks import TemplateGraph, build_fully_connected, build_mesh_graph_net
+from meshstage.networks.parts import count_parts
 
 N_SCORES, N_TARGET = 8, 3
 IN_FEATURES = 3 + N_SCORES + 1
@@ -216,7 +216,7 @@ def fully_connected(n_nodes: int, batch: int, repeats: int) -> dict[str, Any]:
     ours = Variant(model, lambda: model(coordinates, samples), targets)
     torch.testing.assert_close(ours.predict(), reference.predict(), rtol=1e-4, atol=1e-4)
     row = compare(f"mlp {n_nodes} points, batch {batch}", reference, ours, repeats)
-    n_parts = math.ceil(batch * n_nodes * 512 / mlp.NUMBERS_OF_PART)
+    n_parts = count_parts(batch * n_nodes * 512, coordinates.device)
     return row | {"product_share": product_share(batch * n_nodes // n_parts, 512, repeats)}
 
 

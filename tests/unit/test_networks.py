@@ -17,7 +17,7 @@ from meshstage.networks import (
     build_fully_connected,
     build_mesh_graph_net,
     edge_block,
-    mlp,
+    parts,
 )
 
 N_NODES, N_SAMPLES, N_SCORES, N_TARGET = 40, 3, 5, 3
@@ -56,7 +56,7 @@ class Case:
 @pytest.fixture(autouse=True)
 def _several_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut the edges of these small graphs as those of large ones are, unevenly."""
-    monkeypatch.setattr(edge_block, "ROWS_OF_PART", 64)
+    monkeypatch.setattr(parts, "NUMBERS_OF_PART", 1024)  # 64 rows of width 16
 
 
 def random_network(dtype: torch.dtype = torch.float64, **options: int) -> TemplateMeshGraphNet:
@@ -305,12 +305,12 @@ def test_graph_rejects_edges_that_do_not_fit(
         TemplateGraph(edge_index, edge_features, 4)
 
 
-@pytest.mark.parametrize("numbers", [mlp.NUMBERS_OF_PART, 64, 1])
+@pytest.mark.parametrize("numbers", [parts.NUMBERS_OF_PART, 64, 1])
 def test_fully_connected_is_the_plain_forward(
     monkeypatch: pytest.MonkeyPatch, numbers: int
 ) -> None:
     """Whole, in parts that end within a sample, and a node at a time."""
-    monkeypatch.setattr(mlp, "NUMBERS_OF_PART", numbers)
+    monkeypatch.setattr(parts, "NUMBERS_OF_PART", numbers)
     case = Case()
     model = build_fully_connected(IN_FEATURES, N_TARGET, layer_size=16, num_layers=5).double()
     x = case.flattened()

@@ -15,11 +15,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from meshstage.networks.graph import TemplateGraph
-
-# Edges times samples of a part at most: small enough for malloc to hand out again what it would
-# otherwise page in afresh. CPU time of a step at 5,800 points, hidden 128, batch 4, one thread:
-# 2.34 s with 16,384 rows, 2.43 s with 4,096, 2.70 s with 1,024, 2.58 s uncut.
-ROWS_OF_PART = 16384
+from meshstage.networks.parts import count_parts
 
 
 def edge_block(
@@ -66,11 +62,10 @@ def edge_block(
     return new_edges if keep_edges else edges, mean
 
 
-def _parts(edges: Tensor, n_samples: int) -> Iterator[slice]:
-    """Cut the edges into even parts on a CPU; a GPU, and a compiler, take all at once."""
+def _parts(edges: Tensor, nodes: Tensor) -> Iterator[slice]:
+    """Cut the edges into even parts by the size of their states, (n_edges, B, width)."""
     n_edges = len(edges)
-    whole = edges.device.type != "cpu" or torch.compiler.is_compiling()
-    n_parts = 1 if whole else max(1, math.ceil(n_edges * n_samples / ROWS_OF_PART))
+    n_parts = count_parts(n_edges * nodes[0].numel(), edges.device)
     step = max(1, math.ceil(n_edges / n_parts))
     return (slice(start, start + step) for start in range(0, n_edges, step))
 
@@ -115,7 +110,7 @@ class _EdgeBlock(torch.autograd.Function):
         total = _start_sum(from_source)
         new_edges = total.new_empty(len(edges), n_samples, width) if keep_edges else None
         saved: list[Tensor] = []
-        for part in _parts(edges, n_samples):
+        for part in _parts(edges, from_source):
             hidden = from_source.index_select(0, source[part])
             hidden += from_destination.index_select(0, destination[part])
             rows = edges[part].to(hidden.dtype)
@@ -154,7 +149,7 @@ class _EdgeBlock(torch.autograd.Function):
         grad_edges = torch.empty_like(edges)
         grad_source, grad_destination = torch.zeros_like(grad_mean), torch.zeros_like(grad_mean)
         grads = [_start_sum(parameter) for parameter in parameters]
-        for part in _parts(edges, grad_mean.shape[1]):
+        for part in _parts(edges, grad_mean):
             *inputs, last, mean, rstd = (next(saved) for _ in range(ctx.n_saved))
             into = grad_edges[part]
             if shared:

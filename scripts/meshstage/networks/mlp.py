@@ -1,16 +1,10 @@
 """PhysicsNeMo's FullyConnected over the nodes of one template that all samples share."""
 
-import math
-
 import torch
 from physicsnemo.models.mlp import FullyConnected
 from torch import Tensor
 
-# Numbers of a hidden layer in a part at most: small enough for malloc to hand out again what it
-# would otherwise page in afresh, large enough for products to run at full rate. A step at 1,500
-# points, batch 32, 512 x 6, two threads, uncut over cut into parts: 1.14 with 0.8 million numbers,
-# 1.23 with 3, 1.24 with 6, 1.13 with 12, whose arrays malloc no longer keeps.
-NUMBERS_OF_PART = 2**22
+from meshstage.networks.parts import count_parts
 
 
 class TemplateFullyConnected(FullyConnected):
@@ -46,11 +40,10 @@ class TemplateFullyConnected(FullyConnected):
         return torch.cat(targets).unflatten(0, x.shape[:-1])
 
     def _parts(self, rows: Tensor) -> tuple[Tensor, ...]:
-        """Cut rows into even parts on a CPU; a GPU, and a compiler, take all at once."""
-        if rows.device.type != "cpu" or torch.compiler.is_compiling():
-            return (rows,)
-        width = self.layers[0].linear.out_features
-        return rows.chunk(max(1, math.ceil(rows.shape[0] * width / NUMBERS_OF_PART)))
+        """Cut rows into even parts by the size of a hidden layer."""
+        n_parts = count_parts(rows.shape[0] * self.layers[0].linear.out_features, rows.device)
+        # A compiler that does not know the number of rows could not cut them, even into one.
+        return rows.chunk(n_parts) if n_parts > 1 else (rows,)
 
 
 def build_fully_connected(
