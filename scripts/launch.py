@@ -1,7 +1,7 @@
 """Run a training script as one process, as ranks on one node, or on several nodes of a SLURM job.
 
-One process becomes plain Python. On one node, torchrun runs in this process. On several, srun
-starts this script once a node, inside the job that it was called in.
+One process becomes plain Python. On one node, torchrun runs in this process. Inside a SLURM job,
+srun first starts this script once a node, so that SLURM's signals reach it.
 """
 
 import argparse
@@ -31,7 +31,7 @@ def main(arguments: argparse.Namespace) -> int:
     if arguments.child:
         ranks.become_child(command, signal.Signals[arguments.child])
     shape = Shape(arguments.nodes, arguments.gpus_per_node)
-    if shape.nodes > 1 and not arguments.meet:
+    if not arguments.report and (shape.nodes > 1 or slurm.can_start_steps()):
         return _on_nodes(shape, command, arguments.dry_run)
     additions = ranks.local_environment(shape, STARTED)
     if shape.nodes == shape.ranks_per_node == 1:
@@ -68,14 +68,14 @@ def _as_child(command: list[str], death: signal.Signals = signal.SIGKILL) -> lis
 
 def _on_nodes(shape: Shape, command: list[str], dry_run: bool) -> int:
     """Start this script once on each node of the job."""
-    job = slurm.this_job()
-    port = launching.rendezvous_port(job, slurm.is_free_port)
-    meet = f"{slurm.first_node_address(job, shape.nodes)}:{port}"
+    options: dict[str, object] = {"nodes": shape.nodes, "gpus-per-node": shape.gpus}
+    if shape.nodes > 1:
+        job = slurm.this_job()
+        port = launching.rendezvous_port(job, slurm.is_free_port)
+        options["meet"] = f"{slurm.first_node_address(job, shape.nodes)}:{port}"
 
     def srun(address: str) -> list[str]:
-        options = {"nodes": shape.nodes, "gpus-per-node": shape.gpus}
-        options |= {"meet": meet, "report": address}
-        given = [f"--{name}={value}" for name, value in options.items()]
+        given = [f"--{name}={value}" for name, value in {**options, "report": address}.items()]
         return launching.srun_command(shape, [*SELF, *given, "--", *command])
 
     if dry_run:
@@ -83,7 +83,7 @@ def _on_nodes(shape: Shape, command: list[str], dry_run: bool) -> int:
         return 0
     # srun that gets SIGTERM ends its tasks; killed outright, it would leave them behind.
     code = slurm.run_on_nodes(shape, lambda address: _as_child(srun(address), signal.SIGTERM))
-    if code:
+    if code and shape.nodes > 1:
         logging.info("the training on %d nodes %s", shape.nodes, launching.describe_code(code))
     return code
 

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -13,6 +14,16 @@ from contextlib import contextmanager
 from meshstage import launching, ranks
 from meshstage.errors import InputError
 from meshstage.launching import Shape
+
+
+def can_start_steps() -> bool:
+    """Whether this is a SLURM job in which srun can be called.
+
+    There a training is a step of its own: SLURM's cgroups pass a signal on to the process that
+    srun started, and to none of its children (only SIGKILL is for all), and what Snakemake's own
+    srun started is another Snakemake, which waits.
+    """
+    return "SLURM_JOB_ID" in os.environ and shutil.which("srun") is not None
 
 
 def this_job() -> str:

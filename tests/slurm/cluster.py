@@ -22,6 +22,9 @@ DAEMONS = ("munged", "slurmctld", "slurmd")
 CLIENTS = ("sbatch", "srun", "squeue", "scontrol", "scancel", "sinfo", "salloc")
 NODES = ("n1", "n2")
 
+# Most clusters track the processes of a job by cgroups, which changes who hears a signal.
+HAS_CGROUPS = os.access("/sys/fs/cgroup/freezer/cgroup.procs", os.W_OK)
+
 # Time limits are enforced every 30 s. SLURM counts whole minutes, and processes get KillWait
 # between SIGTERM and SIGKILL. `config_overrides`: the nodes claim more CPUs than there are.
 SLURM_CONF = """\
@@ -39,7 +42,7 @@ SlurmctldPidFile={folder}/slurmctld.pid
 SlurmdPidFile={folder}/slurmd-%n.pid
 SlurmctldLogFile={folder}/slurmctld.log
 SlurmdLogFile={folder}/slurmd-%n.log
-ProctrackType=proctrack/linuxproc
+ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
@@ -91,8 +94,10 @@ def _write_files(folder: Path) -> None:
             controller_port=controller_port,
             nodes=nodes,
             names=",".join(NODES),
+            tracking="cgroup" if HAS_CGROUPS else "linuxproc",
         )
     )
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")
     (folder / "gres.conf").write_text(
         "".join(f"NodeName={name} Name=gpu File=/dev/tty[0-1]\n" for name in NODES)
     )

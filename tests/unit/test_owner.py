@@ -141,12 +141,18 @@ def test_another_host_without_a_job_cannot_be_asked():
     assert not is_gone(lock(host="elsewhere", job=None))
 
 
-def test_this_job_on_another_host(monkeypatch):
+def test_this_job_on_another_host(tmp_path, monkeypatch):
     """Requeued, its first life is over; with the same count, it is another step that may live."""
+    squeue = tmp_path / "squeue"
+    words = "--noheader --jobs 4711 --states all --Format restartcnt"
+    squeue.write_text(f'#!/bin/sh\n[ "$*" = "{words}" ] && echo "1   "\n')
+    squeue.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    assert is_gone(lock(host="elsewhere", restart=None))
-    assert not is_gone(lock(host="elsewhere"))
+    assert is_gone(lock(host="elsewhere", restart="0"))
+    assert not is_gone(lock(host="elsewhere", restart="1"))
+    squeue.unlink()  # SLURM does not answer: nothing is known
+    assert not is_gone(lock(host="elsewhere", restart=None))
 
 
 @pytest.mark.parametrize(

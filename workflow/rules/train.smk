@@ -54,6 +54,7 @@ for model in MODELS:
             nodes=lambda wildcards, resources: shape_of(resources).nodes,
             gpus=lambda wildcards, resources: shape_of(resources).gpus,
             minutes=lambda wildcards, resources: time_budget(resources),
+        # The log is appended to: a start that is refused must not wipe that of the one that runs.
         # `exec`, or SIGTERM would end the shell, and SLURM the job before it has saved.
         shell:
             r"""
@@ -67,7 +68,7 @@ for model in MODELS:
                 {params.resume:q} \
                 {params.options:q} \
                 --time-budget {params.minutes} \
-                >{log:q} 2>&1
+                >>{log:q} 2>&1
             """
 
 

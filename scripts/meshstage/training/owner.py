@@ -23,8 +23,8 @@ def _this_process() -> dict[str, Any]:
         "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
         "pid": os.getpid(),
         "started": _start_ticks(os.getpid()),
-        "job": os.environ.get("SLURM_JOB_ID"),
-        "restart": os.environ.get("SLURM_RESTART_COUNT"),
+        "job": (job := os.environ.get("SLURM_JOB_ID")),
+        "restart": job and _restarts(job),
     }
 
 
@@ -45,17 +45,25 @@ def _start_ticks(pid: int) -> str | None:
     return None if state in "ZX" else rest[18]  # 22nd field of proc(5); a zombie owns nothing
 
 
+def _squeue(job: str, *options: str) -> subprocess.CompletedProcess[str] | None:
+    """Ask SLURM about a job; None where there is no SLURM, or no answer."""
+    command = ["squeue", "--noheader", "--jobs", job, "--states", "all", *options]
+    try:
+        return subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+
+
+def _restarts(job: str) -> str | None:
+    """How often a job was requeued; Snakemake takes SLURM's own variable away."""
+    answer = _squeue(job, "--Format", "restartcnt")
+    return answer.stdout.strip() or None if answer else None
+
+
 def _job_is_over(job: str) -> bool:
     """Whether SLURM says that a job has ended; False where it cannot be asked."""
-    try:
-        answer = subprocess.run(
-            ["squeue", "--noheader", "--jobs", job, "--states", "all", "--format", "%T"],
-            capture_output=True,
-            text=True,
-            timeout=30,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+    answer = _squeue(job, "--format", "%T")
+    if answer is None:
         return False
     if answer.returncode:
         return "Invalid job id" in answer.stderr
