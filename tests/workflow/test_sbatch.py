@@ -138,6 +138,30 @@ def test_an_entry_of_one_run_goes_before_that_of_all(project):
     assert {"--gpus=4", "--nodes=1", "-t 1440"} <= asked_of_train(project, profile)
 
 
+def test_a_resumed_run_asks_for_the_same(project):
+    """`train` stands for the rules of resumed runs too."""
+    for name in ("mgn_stage_model.pt", "complete.json"):
+        project.write(f"results/demo/models/mgn/{name}", "{}")
+    config = project.folder / "config/config.yaml"
+    before = config.read_text()
+    project.write(
+        "config/config.yaml", before.replace("resume: {}", "resume: {mgn_1: {epochs: 120}}")
+    )
+    target = "results/demo/models/mgn_1/mgn_stage_model.pt"
+    [call] = submitted(project, profile_of("slurm"), "resume_mgn_1", target)
+    assert {"--nodes=1", "--gpus=2", "--cpus-per-task=16", "--signal=TERM@60"} <= set(call)
+    config.write_text(before)
+    shutil.rmtree(project.folder / "results/demo/models/mgn")
+
+
+def test_unknown_end_of_a_job_is_a_failure_without_its_model(project):
+    """The plugin takes UNKNOWN for success; what tells is whether the model is there."""
+    answer, calls = start(project, profile_of("slurm"), "train_mgn", MODEL, BECAME="UNKNOWN")
+    assert len(calls) == 1, answer.stdout
+    assert answer.returncode == 1
+    assert "MissingOutputException" in answer.stdout, answer.stdout
+
+
 def test_subjects_are_ingested_many_a_job(project):
     """Twelve subjects in groups of 8 are two jobs, of 4 CPUs each and not 8."""
     profile = profile_of("slurm") | {"group-components": {"ingest": 8}}
@@ -154,15 +178,6 @@ def test_subjects_are_ingested_many_a_job(project):
         assert call[call.index("--mem") + 1] == "8000"  # 4 at once, 2000 each
     # 10 minutes for each time that 4 of them run: 8 take two turns, 4 take one.
     assert sorted(int(call[call.index("-t") + 1]) for call in calls) == [10, 20]
-
-
-def test_unknown_end_of_a_job_is_a_failure_without_its_model(project):
-    """The plugin takes UNKNOWN for success; what tells is whether the model is there."""
-    profile = profile_of("slurm") | {"slurm-status-command": "squeue"}
-    answer, calls = start(project, profile, "train_mgn", MODEL, BECAME="UNKNOWN")
-    assert len(calls) == 1, answer.stdout
-    assert answer.returncode == 1
-    assert "MissingOutputException" in answer.stdout, answer.stdout
 
 
 def test_tables_wait_in_no_queue(project):
