@@ -436,6 +436,28 @@ def test_dry_run_of_two_nodes_prints_srun(launch, fake_slurm):
     assert meet.startswith("--meet=127.0.0.1:")
 
 
+@pytest.mark.spawn
+def test_one_node_of_a_job_is_a_step_of_its_own(launch, fake_slurm):
+    """SLURM's cgroups signal the first process of a step and none of its children."""
+    start, told = launch
+    process = start("--dry-run", "--gpus-per-node=2", environment=fake_slurm)
+    words = shlex.split(process.communicate(timeout=60)[0])
+    assert words[:4] == ["srun", "--nodes=1", "--ntasks=1", "--ntasks-per-node=1"]
+    assert "--overlap" in words and "--report=HOST:PORT" in words
+    assert not [word for word in words if word.startswith("--meet")]
+    # What srun starts is that one node, and starts no other step.
+    given = words[words.index("--nodes=1", 4) :]
+    inside = start(
+        "--dry-run", *given[: given.index("--")], codes=(), environment=fake_slurm
+    ).communicate(timeout=60)[0]
+    assert "--standalone" in inside and "srun" not in shlex.split(inside)
+    # Without srun there is no step to be had.
+    (told.parent / "bin/srun").unlink()
+    bare = fake_slurm | {"PATH": f"{told.parent}/bin"}
+    output, _ = start("--dry-run", "--gpus-per-node=2", environment=bare).communicate(timeout=60)
+    assert "--standalone" in output
+
+
 @pytest.mark.parametrize(
     ("change", "nodes", "sentence"),
     [
