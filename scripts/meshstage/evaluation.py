@@ -179,42 +179,53 @@ def _subject_rows(
             "stage": float(stage),
             f"rmse{unit}": error,
         }
-        for name, baseline in others.items():
-            beaten = metrics.rmse(metrics.square_errors(baseline[phase], truth))
+        squares = {
+            name: metrics.square_errors(baseline[phase], truth) for name, baseline in others.items()
+        }
+        for name in others:
+            beaten = metrics.rmse(squares[name])
             row[f"rmse_{name}{unit}"] = beaten
             row[f"skill_{name}"] = metrics.skill(error, beaten)
         if subject.id in floors:
             row[f"rmse_floor{unit}"] = float(np.sqrt(floors[subject.id][phase, -1] / len(square)))
-        mine = _point_columns(guess, truth, weights, shape.regions, unit)
+        row |= _length_columns(square, unit)
+        where = (weights, shape.regions, unit)
+        mine = _partial_rmse(guess, truth, square, *where)
         row |= mine
         if "stage_mean" in others:
-            mean = _point_columns(others["stage_mean"][phase], truth, weights, shape.regions, unit)
+            moved = others["stage_mean"][phase]
+            mean = _partial_rmse(moved, truth, squares["stage_mean"], *where)
             row |= _partial_skills(mine, mean, unit)
         row |= _mesh_columns(subject, guess, truth, shape)
         rows.append(row)
     return rows
 
 
-def _point_columns(
-    guess: np.ndarray,
-    truth: np.ndarray,
-    weights: np.ndarray,
-    regions: dict[str, np.ndarray],
-    unit: str,
-) -> Values:
-    square = metrics.square_errors(guess, truth)
+def _length_columns(square: np.ndarray, unit: str) -> Values:
+    """Mean, 95th percentile and largest of the points' errors, from their squares."""
     length = np.sqrt(square)
-    row: Values = {
+    return {
         f"mean_error{unit}": float(length.mean()),
         f"p95_error{unit}": float(np.percentile(length, 95)),
         f"max_error{unit}": float(length.max()),
     }
+
+
+def _partial_rmse(
+    guess: np.ndarray,
+    truth: np.ndarray,
+    square: np.ndarray,
+    weights: np.ndarray,
+    regions: dict[str, np.ndarray],
+    unit: str,
+) -> Values:
+    """RMSE by component, by weight and by region; ``square`` holds the points' squared errors."""
     n_target = truth.shape[1]
     names = "xyz" if n_target == 3 else [str(k) for k in range(n_target)]
-    for k, name in enumerate(names):
-        row[f"rmse_{name}{unit}"] = metrics.rmse(
-            metrics.square_errors(guess[:, [k]], truth[:, [k]])
-        )
+    row: Values = {
+        f"rmse_{name}{unit}": metrics.rmse(metrics.square_errors(guess[:, [k]], truth[:, [k]]))
+        for k, name in enumerate(names)
+    }
     total = weights.sum()
     row[f"weighted_rmse{unit}"] = float(np.sqrt(weights @ square / total)) if total > 0 else None
     for name, points in regions.items():
@@ -226,9 +237,8 @@ def _partial_skills(mine: Values, mean: Values, unit: str) -> Values:
     """Skill over the mean motion of each RMSE by component, weight or region."""
     row: Values = {}
     for column, beaten in mean.items():
-        if "rmse" in column:
-            row[of_stage_mean(column, unit)] = beaten
-            row[skill_column(column, unit)] = metrics.skill(mine[column], beaten)
+        row[of_stage_mean(column, unit)] = beaten
+        row[skill_column(column, unit)] = metrics.skill(mine[column], beaten)
     return row
 
 

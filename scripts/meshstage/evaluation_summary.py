@@ -6,8 +6,8 @@ import numpy as np
 
 from meshstage import metrics
 from meshstage.baselines import NAMES
+from meshstage.subjects_table import SPLITS
 
-SPLITS = ("train", "val", "test")
 Row = dict[str, str | int | float | None]
 
 

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from meshstage.subjects_table import SPLITS
+
 HEADER = ("run", "subjects", "RMSE", "skill over the mean motion", "skill over the ridge")
-SPLITS = {"train": "train", "val": "validation", "test": "test"}
 
 
 def runs_table(summaries: Sequence[dict[str, Any]]) -> str:

@@ -12,7 +12,8 @@ from meshstage.errors import InputError, Problem
 from meshstage.files import file_problem, read_json, read_text, real_path, shorten
 from meshstage.subject_names import subject_stem
 
-SPLITS = ("train", "val", "test")
+SPLITS = {"train": "train", "val": "validation", "test": "test"}
+"""Splits in order, and what they are called in tables and figures."""
 
 
 @dataclass(frozen=True)

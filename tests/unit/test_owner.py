@@ -151,8 +151,10 @@ def test_this_job_on_another_host(tmp_path, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     assert is_gone(lock(host="elsewhere", restart="0"))
     assert not is_gone(lock(host="elsewhere", restart="1"))
+    assert not is_gone(lock(host="elsewhere", restart=None))  # it could not be asked then
     squeue.unlink()  # SLURM does not answer: nothing is known
-    assert not is_gone(lock(host="elsewhere", restart=None))
+    for restart in (None, "0"):
+        assert not is_gone(lock(host="elsewhere", restart=restart))
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 
 from meshstage.errors import InputError, Problem
 from meshstage.figures import style
-from meshstage.figures.style import SPLITS
 from meshstage.files import read_json
+from meshstage.subjects_table import SPLITS
 
 _MOST_STAGES = 40
 _MOST_SUBJECTS = 60

@@ -18,6 +18,7 @@ from meshstage.figures import style
 from meshstage.figures.cases import Case
 from meshstage.files import atomic
 from meshstage.metrics import triangles_of
+from meshstage.subjects_table import SPLITS
 
 _PIXELS = 420
 _VIEW = (1.0, -1.4, 0.75)  # from the front, above: into the cavity of a heart with its base up
@@ -114,7 +115,7 @@ def _pictures(
 
 def _describe(case: Case, unit: str | None, phase: int | None = None) -> str:
     lines = [
-        f"{case.label}: {case.subject.id} ({style.SPLITS[case.split]})",
+        f"{case.label}: {case.subject.id} ({SPLITS[case.split]})",
         f"RMSE of all stages {case.rmse:.3g} {unit or ''}".rstrip(),
     ]
     if case.skill is not None:

@@ -91,10 +91,7 @@ def tables_of_parameters(models: Sequence[dict[str, Any]]) -> dict[str, Table]:
             *rows(_DATA),
         ],
         "Versions": [
-            *(
-                (name, [_cell(m.get("packages", {}).get(name)) for m in models])
-                for name in packages
-            ),
+            *((name, [_cell(those.get(name)) for those in versions]) for name in packages),
             ("commit of this program", [_cell(m.get(_COMMIT)) for m in models]),
         ],
     }

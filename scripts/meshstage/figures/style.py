@@ -15,8 +15,6 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#0
 DASHES: tuple[Any, ...] = ("-", "--", "-.", (0, (3, 1, 1, 1, 1, 1)), (0, (5, 1)), (0, (1, 1)))
 MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")
 
-SPLITS = {"train": "train", "val": "validation", "test": "test"}
-
 MOTION_MAP = "cividis"  # lightness alone orders it: Nuñez, Anderton and Renslow (2018)
 ERROR_MAP = "inferno"
 

@@ -10,9 +10,9 @@ from matplotlib.figure import Figure
 
 from meshstage.errors import InputError, Problem
 from meshstage.figures import style
-from meshstage.figures.style import SPLITS
 from meshstage.files import read_json
 from meshstage.model_files import LIVE, LOSSES, RMSE_JSON
+from meshstage.subjects_table import SPLITS
 
 
 def read_training(model: Path) -> tuple[list[float], list[dict[str, Any]], int | None]:

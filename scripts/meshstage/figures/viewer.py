@@ -17,6 +17,7 @@ import pyvista as pv
 from meshstage.figures import style
 from meshstage.figures.cases import Case
 from meshstage.metrics import rmse, skill, square_errors, triangles_of
+from meshstage.subjects_table import SPLITS
 
 _TEMPLATE = Path(__file__).with_name("viewer.html")
 _LARGEST_INT16 = 32767
@@ -109,7 +110,7 @@ def _case(
     if mean is not None:
         beaten = [rmse(square_errors(m, t)) for m, t in zip(mean[order], truth, strict=True)]
     return {
-        "title": f"{case.label}: {case.subject.id} ({style.SPLITS[case.split]})",
+        "title": f"{case.label}: {case.subject.id} ({SPLITS[case.split]})",
         "stages": case.subject.stages[order].tolist(),
         "shown": int(np.flatnonzero(order == case.worst_phase())[0]),
         "rmse": errors,

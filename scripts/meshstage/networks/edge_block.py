@@ -152,10 +152,8 @@ class _EdgeBlock(torch.autograd.Function):
         for part in _parts(edges, grad_mean):
             *inputs, last, mean, rstd = (next(saved) for _ in range(ctx.n_saved))
             into = grad_edges[part]
-            if shared:
-                grad = grad_total.index_select(0, destination[part])
-            else:
-                grad = torch.index_select(grad_total, 0, destination[part], out=into)
+            out = None if shared else into
+            grad = torch.index_select(grad_total, 0, destination[part], out=out)
             if grad_new_edges is not None:
                 grad += grad_new_edges[part]
             if shared:

@@ -8,7 +8,7 @@ from meshstage.networks.parts import count_parts
 
 
 class TemplateFullyConnected(FullyConnected):
-    """Run FullyConnected's parameters on template coordinates and sample features apart.
+    """Join template coordinates and sample features on the device, and run FullyConnected.
 
     Constructor, parameters and state dict are PhysicsNeMo's.
     """

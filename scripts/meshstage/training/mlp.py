@@ -41,7 +41,7 @@ class TrainPhysicsNeMoMLP(TrainPhysicsNeMoBase):
         return model(node_feats).view(batch_len, len(self._coordinates), -1)
 
     def forward_batch(self, model: torch.nn.Module, pca: Tensor, stage: Tensor) -> Tensor:
-        """Predict without repeating coordinates for each sample, or samples for each vertex."""
+        """Predict from coordinates and samples, which the network joins on its device."""
         return model(self._coordinates, torch.cat([pca, stage[:, None]], dim=1))
 
     def checkpoint_fields(self) -> dict[str, Any]:

@@ -20,7 +20,7 @@ _FINISHED |= {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
 def _this_process() -> dict[str, Any]:
     return {
         "host": platform.node(),
-        "boot": _read(Path("/proc/sys/kernel/random/boot_id")),
+        "boot": _boot(),
         "pid": os.getpid(),
         "started": _start_ticks(os.getpid()),
         "job": (job := os.environ.get("SLURM_JOB_ID")),
@@ -34,6 +34,10 @@ def _read(path: Path) -> str | None:
         return path.read_text().strip()
     except OSError:
         return None
+
+
+def _boot() -> str | None:
+    return _read(Path("/proc/sys/kernel/random/boot_id"))
 
 
 def _start_ticks(pid: int) -> str | None:
@@ -72,14 +76,14 @@ def _job_is_over(job: str) -> bool:
 
 def is_gone(owner: dict[str, Any]) -> bool:
     """Whether the process that a lock names has certainly ended."""
-    me = _this_process()
-    if owner["host"] == me["host"]:
-        return owner["boot"] != me["boot"] or _start_ticks(owner["pid"]) != owner["started"]
+    if owner["host"] == platform.node():
+        return owner["boot"] != _boot() or _start_ticks(owner["pid"]) != owner["started"]
     if not owner["job"]:
         return False
-    if owner["job"] == me["job"]:
+    if owner["job"] == os.environ.get("SLURM_JOB_ID"):
         # Requeued, its first life is over; else it may be another step of this job.
-        return owner["restart"] != me["restart"]
+        lives = {owner["restart"], _restarts(owner["job"])}
+        return len(lives) == 2 and None not in lives
     return _job_is_over(owner["job"])
 
 
