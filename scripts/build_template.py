@@ -9,7 +9,7 @@ from command_line import new_parser, run
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, build and write the template, warn about what is odd."""
-    from meshstage.template import build_template
+    from meshstage.cohort.template import build_template
 
     template = build_template(
         arguments.mesh, arguments.output, surface=arguments.surface, edges=arguments.edges

@@ -17,7 +17,7 @@ from command_line import new_parser, run
 def main(arguments: argparse.Namespace) -> int:
     """Check, print the table, write the report if asked to; the exit code tells the result."""
     _refuse_half_a_use(arguments)
-    from meshstage.check_report import read_report, summary, text_table, write_report
+    from meshstage.checks.report import read_report, summary, text_table, write_report
     from meshstage.errors import EXIT_BAD_INPUT
 
     report = read_report(arguments.gate) if arguments.gate else _check(arguments)
@@ -53,7 +53,7 @@ def _refuse_half_a_use(arguments: argparse.Namespace) -> None:
 def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
     table = arguments.subjects_table
     if arguments.mesh:
-        from meshstage.check_files import check_files
+        from meshstage.checks.files import check_files
 
         return check_files(
             arguments.mesh,
@@ -63,9 +63,9 @@ def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
             arguments.network,
             arguments.jobs,
         )
-    from meshstage.check import check_cohort, ingested_entries
-    from meshstage.manifest import read_subjects_table
-    from meshstage.template import load_template
+    from meshstage.checks.cohort import check_cohort, ingested_entries
+    from meshstage.cohort.template import load_template
+    from meshstage.config.subjects import read_subjects_table
 
     rows = read_subjects_table(table) if table else None
     entries, problems = ingested_entries(arguments.subjects, rows)
@@ -79,7 +79,7 @@ def _region_problems(template, array: str):  # type: ignore[no-untyped-def]
     from dataclasses import replace
 
     from meshstage.errors import InputError
-    from meshstage.metrics import region_points
+    from meshstage.judging.metrics import region_points
 
     try:
         region_points(template.mesh(), array)

@@ -9,9 +9,9 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the ingested subjects, compute, write one JSON file."""
-    from meshstage.cohort import load_subjects
-    from meshstage.statistics import compute_statistics, write_statistics
-    from meshstage.template import load_template
+    from meshstage.cohort.statistics import compute_statistics, write_statistics
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
 
     template = load_template(arguments.template)
     train = load_subjects(arguments.train)

@@ -9,7 +9,7 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read what the models and the check say of themselves, write the page."""
-    from meshstage.check_report import read_report
+    from meshstage.checks.report import read_report
     from meshstage.figures.parameters import parameters_page, read_metadata
     from meshstage.files import write_text
 

@@ -13,12 +13,12 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, evaluate, write."""
-    from meshstage.baselines import read_baselines
-    from meshstage.cohort import load_subjects
-    from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
-    from meshstage.evaluation_summary import sentences
-    from meshstage.statistics import read_statistics
-    from meshstage.template import load_template
+    from meshstage.cohort.statistics import read_statistics
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
+    from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evaluation
+    from meshstage.judging.summary import sentences
+    from meshstage.motion.baselines import read_baselines
 
     subjects = load_subjects(arguments.subjects)
     baselines = read_baselines(arguments.baselines) if arguments.baselines else None
@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> None:
     template = load_template(arguments.template) if arguments.template else None
 
     # The network's library takes many seconds to import: not before the rest has been read.
-    from meshstage.inference import load_predictor
+    from meshstage.prediction.predictor import load_predictor
 
     predictor = load_predictor(arguments.model, arguments.epoch, arguments.device)
     evaluation = evaluate_model(predictor, subjects, baselines, arguments.region, digest, template)

@@ -9,8 +9,8 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Load the model, write each file, say how it compares with the model."""
-    from meshstage.exporting import export_model
-    from meshstage.inference import load_predictor
+    from meshstage.prediction.export import export_model
+    from meshstage.prediction.predictor import load_predictor
 
     predictor = load_predictor(arguments.model, arguments.epoch)
     for path in arguments.output:

@@ -12,11 +12,11 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read, fit, write."""
-    from meshstage.baseline_fit import fit_baselines
-    from meshstage.baselines import write_baselines
-    from meshstage.cohort import load_subjects
-    from meshstage.statistics import read_statistics
-    from meshstage.template import load_template
+    from meshstage.cohort.statistics import read_statistics
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
+    from meshstage.motion.baseline_fit import fit_baselines
+    from meshstage.motion.baselines import write_baselines
 
     template = load_template(arguments.template)
     train = load_subjects(arguments.train)

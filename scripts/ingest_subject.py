@@ -9,8 +9,8 @@ from command_line import new_parser, run
 
 def main(arguments: argparse.Namespace) -> None:
     """Load the template, ingest, say what was found."""
-    from meshstage.cohort import ingest_subject
-    from meshstage.template import load_template
+    from meshstage.cohort.ingest import ingest_subject
+    from meshstage.cohort.template import load_template
 
     record = ingest_subject(
         arguments.manifest,

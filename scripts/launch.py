@@ -14,9 +14,9 @@ import time
 from pathlib import Path
 
 import command_line
-from meshstage import launching, ranks, slurm
 from meshstage.errors import InputError
-from meshstage.launching import Shape
+from meshstage.launch import plan, processes, slurm
+from meshstage.launch.plan import Shape
 
 STARTED = time.monotonic()
 SELF = [sys.executable, str(Path(__file__).resolve())]
@@ -29,27 +29,27 @@ def main(arguments: argparse.Namespace) -> int:
     if not command:
         raise InputError("nothing to run; write -- and then a Python script with its arguments")
     if arguments.child:
-        ranks.become_child(command, signal.Signals[arguments.child])
+        processes.become_child(command, signal.Signals[arguments.child])
     shape = Shape(arguments.nodes, arguments.gpus_per_node)
     if not arguments.report and (shape.nodes > 1 or slurm.can_start_steps()):
         return _on_nodes(shape, command, arguments.dry_run)
-    additions = ranks.local_environment(shape, STARTED)
+    additions = processes.local_environment(shape, STARTED)
     if shape.nodes == shape.ranks_per_node == 1:
-        start, whole = launching.python_command(command), []
+        start, whole = plan.python_command(command), []
     else:
         start = ["torchrun"]
-        whole = launching.torchrun_arguments(
-            shape, _place(shape, arguments.meet), _as_child(launching.python_command(command))
+        whole = plan.torchrun_arguments(
+            shape, _place(shape, arguments.meet), _as_child(plan.python_command(command))
         )
     if arguments.dry_run:
         print(shlex.join(["env", *(f"{k}={v}" for k, v in additions.items()), *start, *whole]))
         return 0
     os.environ.update(additions)
     if not whole:
-        ranks.become(start)
-    code = ranks.run_torchrun(whole)
+        processes.become(start)
+    code = processes.run_torchrun(whole)
     if code:
-        logging.info("the training %s", launching.describe_code(code))
+        logging.info("the training %s", plan.describe_code(code))
     if arguments.report:
         slurm.report(arguments.report, code)
     return code
@@ -58,8 +58,8 @@ def main(arguments: argparse.Namespace) -> int:
 def _place(shape: Shape, meet: str | None) -> list[str]:
     """Tell torchrun whether this node is alone, or which of several it is."""
     if meet is None:
-        return launching.standalone()
-    return launching.member(shape, launching.node_number(os.environ), meet, slurm.this_job())
+        return plan.standalone()
+    return plan.member(shape, plan.node_number(os.environ), meet, slurm.this_job())
 
 
 def _as_child(command: list[str], death: signal.Signals = signal.SIGKILL) -> list[str]:
@@ -71,12 +71,12 @@ def _on_nodes(shape: Shape, command: list[str], dry_run: bool) -> int:
     options: dict[str, object] = {"nodes": shape.nodes, "gpus-per-node": shape.gpus}
     if shape.nodes > 1:
         job = slurm.this_job()
-        port = launching.rendezvous_port(job, slurm.is_free_port)
+        port = plan.rendezvous_port(job, slurm.is_free_port)
         options["meet"] = f"{slurm.first_node_address(job, shape.nodes)}:{port}"
 
     def srun(address: str) -> list[str]:
         given = [f"--{name}={value}" for name, value in {**options, "report": address}.items()]
-        return launching.srun_command(shape, [*SELF, *given, "--", *command])
+        return plan.srun_command(shape, [*SELF, *given, "--", *command])
 
     if dry_run:
         print(shlex.join(srun("HOST:PORT")))
@@ -84,7 +84,7 @@ def _on_nodes(shape: Shape, command: list[str], dry_run: bool) -> int:
     # srun that gets SIGTERM ends its tasks; killed outright, it would leave them behind.
     code = slurm.run_on_nodes(shape, lambda address: _as_child(srun(address), signal.SIGTERM))
     if code and shape.nodes > 1:
-        logging.info("the training on %d nodes %s", shape.nodes, launching.describe_code(code))
+        logging.info("the training on %d nodes %s", shape.nodes, plan.describe_code(code))
     return code
 
 

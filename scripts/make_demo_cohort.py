@@ -9,7 +9,7 @@ from command_line import new_parser, run
 
 def main(arguments: argparse.Namespace) -> None:
     """Write the cohort; every decision lives in the library."""
-    from meshstage.demo import make_demo_cohort
+    from meshstage.cohort.demo import make_demo_cohort
 
     make_demo_cohort(
         arguments.output,

@@ -12,12 +12,12 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the cases, write one HTML file."""
-    from meshstage.baselines import read_baselines
-    from meshstage.cohort import load_subjects
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
     from meshstage.figures.cases import read_cases
     from meshstage.figures.viewer import viewer_page
     from meshstage.files import read_json, write_text
-    from meshstage.template import load_template
+    from meshstage.motion.baselines import read_baselines
 
     summary = read_json(arguments.evaluation)
     cases = read_cases(summary, load_subjects(arguments.subjects), arguments.predictions)

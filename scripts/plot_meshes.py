@@ -13,12 +13,12 @@ import command_line
 
 def main(arguments: argparse.Namespace) -> None:
     """Read the cases, render, write."""
-    from meshstage.cohort import load_subjects
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
     from meshstage.figures.cases import read_cases
     from meshstage.figures.meshes import animation_page, plot_cases, write_animation
     from meshstage.figures.style import save_figure
     from meshstage.files import read_json, write_text
-    from meshstage.template import load_template
 
     summary = read_json(arguments.evaluation)
     cases = read_cases(summary, load_subjects(arguments.subjects), arguments.predictions)

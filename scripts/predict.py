@@ -11,13 +11,13 @@ def main(arguments: argparse.Namespace) -> None:
     """Load the model once; read all that is asked before anything is written; predict."""
     from tqdm import tqdm
 
-    from meshstage.distributed import choose_device
-    from meshstage.inference import load_predictor
-    from meshstage.prediction import (
+    from meshstage.prediction.predictor import load_predictor
+    from meshstage.prediction.writing import (
         question_of_scores,
         questions_of_manifests,
         write_prediction,
     )
+    from meshstage.training.distributed import choose_device
 
     device = choose_device(arguments.device)
     predictor = load_predictor(arguments.model, arguments.epoch, device)
@@ -28,7 +28,7 @@ def main(arguments: argparse.Namespace) -> None:
     )
     tissue = None
     if arguments.stress:
-        from meshstage.stress import tissue_of
+        from meshstage.prediction.stress import tissue_of
 
         tissue = tissue_of(predictor)
     for question in tqdm(questions, unit="subject", disable=None):

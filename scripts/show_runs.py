@@ -9,7 +9,7 @@ import command_line
 def main(arguments: argparse.Namespace) -> None:
     """Read the evaluations and print them as one table."""
     from meshstage.files import read_json
-    from meshstage.runs_table import runs_table
+    from meshstage.judging.runs_table import runs_table
 
     print(runs_table([read_json(path) for path in arguments.evaluations]))
     print(f"results: {arguments.evaluations[0].parent.parent}")

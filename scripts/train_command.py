@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import command_line
 
 if TYPE_CHECKING:
-    from meshstage.distributed import DistributedContext
     from meshstage.training.base import TrainPhysicsNeMoBase
+    from meshstage.training.distributed import DistributedContext
 
 # A launcher tells when the job began; the clock is one for all processes of a machine.
 STARTED = float(os.environ.get("MESHSTAGE_STARTED", time.monotonic()))
@@ -94,9 +94,9 @@ def _train(
     own_setters: tuple[str, ...],
 ) -> None:
     """Give each option that is set to the trainer, and train."""
+    from meshstage.models.owner import refuse_owned
+    from meshstage.models.siblings import output_directory
     from meshstage.training.leaving import note_signals
-    from meshstage.training.owner import refuse_owned
-    from meshstage.training.siblings import output_directory
 
     # Before imports that take seconds: a signal then is answered at the first step, and a run
     # that somebody owns at once. Ranks that still wait for each other just die of a signal.
@@ -105,7 +105,7 @@ def _train(
     numbered = arguments.resume_from is None or arguments.sibling is not None
     if numbered and os.environ.get("RANK", "0") == "0":
         refuse_owned(output_directory(arguments.output, arguments.resume_from, arguments.sibling))
-    from meshstage.distributed import distributed_context
+    from meshstage.training.distributed import distributed_context
     from meshstage.training.settings import positive_number
 
     trainer = make_trainer()
@@ -130,12 +130,12 @@ def _train_on(
     """Read the samples, train, and leave a rank's traceback where it can be found."""
     import torch
 
-    from meshstage.cohort import load_subjects
-    from meshstage.dataset import PhaseSampleDataset
+    from meshstage.cohort.statistics import read_statistics
+    from meshstage.cohort.subject import load_subjects
+    from meshstage.cohort.template import load_template
     from meshstage.errors import ContinueLater, InputError
-    from meshstage.statistics import read_statistics
-    from meshstage.template import load_template
-    from meshstage.training.siblings import output_directory
+    from meshstage.models.siblings import output_directory
+    from meshstage.training.samples import PhaseSampleDataset
 
     output = context.decide(
         lambda: output_directory(arguments.output, arguments.resume_from, arguments.sibling)

@@ -10,7 +10,7 @@ import command_line
 def main(arguments: argparse.Namespace) -> None:
     """Print one line a run; again and again with --every, until all have finished."""
     from meshstage.errors import InputError
-    from meshstage.watch import describe, read_progress
+    from meshstage.models.watch import describe, read_progress
 
     while True:
         problems, finished = [], []

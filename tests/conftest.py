@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.cohort import Subject, ingest_subject, load_subject
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import Statistics, compute_statistics, write_statistics
+from meshstage.cohort.subject import Subject, load_subject
+from meshstage.cohort.template import Template, build_template
 from meshstage.files import write_json
-from meshstage.meshes import write_mesh
-from meshstage.statistics import Statistics, compute_statistics, write_statistics
-from meshstage.template import Template, build_template
+from meshstage.meshes.reading import write_mesh
 
 N_SUBJECTS = {"train": 5, "val": 2, "test": 1}
 STAGES = (0.0, 0.35, 0.7)

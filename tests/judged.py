@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from meshstage.statistics import Statistics
+from meshstage.cohort.statistics import Statistics
 
 
 @dataclass

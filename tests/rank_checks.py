@@ -15,12 +15,12 @@ import numpy as np
 import torch
 
 from judged import MadeSubject, made_statistics
-from meshstage.checkpoint import load_checkpoint
-from meshstage.distributed import DistributedContext, distributed_context
+from meshstage.cohort.template import build_template
 from meshstage.errors import ContinueLater, InputError, Problem
-from meshstage.model_files import checkpoint_name
-from meshstage.template import build_template
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
 from meshstage.training import loop
+from meshstage.training.distributed import DistributedContext, distributed_context
 from small_training import TrainSmall, make_mgn, make_mlp, run
 
 FINAL = checkpoint_name("mlp")
@@ -32,7 +32,7 @@ class Cohort:
     def __init__(self, folder: Path, phases: list[int]) -> None:
         import pyvista as pv
 
-        from meshstage.meshes import write_mesh
+        from meshstage.meshes.reading import write_mesh
 
         folder.mkdir(parents=True, exist_ok=True)
         write_mesh(folder / "mean.vtp", pv.Tetrahedron())

@@ -17,10 +17,10 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import train_command
-from meshstage.cohort import Subject
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
+from meshstage.cohort.subject import Subject
 from meshstage.training.base import TrainPhysicsNeMoBase
+from meshstage.training.distributed import DistributedContext
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.settings import positive_integer
 from meshstage.training.state import RmseEntry
 

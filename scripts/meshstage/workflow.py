@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, TypedDict
 
 import numpy as np
 
-from meshstage.check import check_cohort
-from meshstage.checkpoint import load_checkpoint
-from meshstage.cohort import ingest_subject, load_subjects
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext, choose_device, distributed_context
+from meshstage.checks.cohort import check_cohort
+from meshstage.checks.leakage import Entry
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import compute_statistics, read_statistics, write_statistics
+from meshstage.cohort.subject import load_subjects
+from meshstage.cohort.template import build_template, load_template
+from meshstage.config.subjects import SubjectRow, subject_stems
 from meshstage.errors import InputError, raise_if_any
-from meshstage.inference import load_predictor
-from meshstage.leakage import Entry
-from meshstage.model_directory import Epoch
-from meshstage.model_files import TAGS, checkpoint_name, metadata_name
-from meshstage.prediction import questions_of_manifests, write_prediction
-from meshstage.statistics import compute_statistics, read_statistics, write_statistics
-from meshstage.subjects_table import SubjectRow, subject_stems
-from meshstage.template import build_template, load_template
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.directory import Epoch
+from meshstage.models.names import TAGS, checkpoint_name, metadata_name
+from meshstage.models.siblings import output_directory as directory_of_run
+from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.writing import questions_of_manifests, write_prediction
 from meshstage.training.base import TrainPhysicsNeMoBase
-from meshstage.training.siblings import output_directory as directory_of_run
+from meshstage.training.distributed import DistributedContext, choose_device, distributed_context
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.state import RmseEntry
 
 if TYPE_CHECKING:

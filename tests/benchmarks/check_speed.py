@@ -20,7 +20,7 @@ import pyvista as pv
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from meshstage.check_files import check_files
+from meshstage.checks.files import check_files
 
 
 def make_cohort(folder: Path, n_subjects: int, n_phases: int, n_points: int) -> list[Path]:

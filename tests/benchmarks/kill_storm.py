@@ -26,7 +26,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from meshstage.demo import make_demo_cohort
+from meshstage.cohort.demo import make_demo_cohort
 from workflow.project import Project
 
 KINDS = ("training", "group", "head")

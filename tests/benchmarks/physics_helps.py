@@ -24,17 +24,18 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
-from meshstage import mechanics
-from meshstage.cohort import Subject, ingest_subject, load_subject
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.demo import make_demo_cohort
-from meshstage.distributed import DistributedContext
-from meshstage.inference import Predictor, load_predictor
-from meshstage.statistics import compute_statistics
-from meshstage.template import build_template, load_template
-from meshstage.tetrahedra import find_tetrahedra
+from meshstage.cohort.demo import make_demo_cohort
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import compute_statistics
+from meshstage.cohort.subject import Subject, load_subject
+from meshstage.cohort.template import build_template, load_template
+from meshstage.mechanics import elasticity
+from meshstage.mechanics.elements import find_tetrahedra
+from meshstage.prediction.predictor import Predictor, load_predictor
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion
+from meshstage.training.samples import PhaseSampleDataset
 
 N_TRAIN, N_VAL, N_TEST = 3, 1, 6
 N_PHASES, RESOLUTION, COHORT_SEED = 4, 6, 42  # 219 points, 792 tetrahedra
@@ -117,22 +118,22 @@ def judge(predictor: Predictor, subjects: list[Subject], corners: torch.Tensor) 
     """
     rows = []
     for subject in subjects:
-        inverse, volumes = mechanics.invert_reference(torch.from_numpy(subject.reference), corners)
+        inverse, volumes = elasticity.invert_reference(torch.from_numpy(subject.reference), corners)
         predicted, true = (
             torch.from_numpy(np.array(u, np.float64))
             for u in (predictor.predict(subject.shape_scores, subject.stages), subject.targets)
         )
         ratio, true_ratio = (
-            mechanics.volume_ratio(mechanics.deformation_gradient(u, corners, inverse))
+            elasticity.volume_ratio(elasticity.deformation_gradient(u, corners, inverse))
             for u in (predicted, true)
         )
-        wall, true_wall = (mechanics.body_mean(r, volumes) for r in (ratio, true_ratio))
+        wall, true_wall = (elasticity.body_mean(r, volumes) for r in (ratio, true_ratio))
         rows.append(
             torch.stack(
                 [
                     (predicted - true).square().sum(dim=2).mean(dim=1),
                     100 * (ratio <= 0).double().mean(dim=1),
-                    100 * mechanics.body_mean((ratio - true_ratio).abs(), volumes),
+                    100 * elasticity.body_mean((ratio - true_ratio).abs(), volumes),
                     100 * (wall / true_wall - 1).abs(),
                 ],
                 dim=1,

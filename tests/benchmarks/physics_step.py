@@ -21,12 +21,12 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 from alternating import verdict
 
-from meshstage import mechanics
-from meshstage.cells import canonical_cells, mesh_edges
-from meshstage.demo import build_wall, displacement
-from meshstage.template import Template
-from meshstage.tetrahedra import find_tetrahedra
-from meshstage.training.bodies import Bodies
+from meshstage.cohort.demo import build_wall, displacement
+from meshstage.cohort.template import Template
+from meshstage.mechanics import elasticity
+from meshstage.mechanics.bodies import Bodies
+from meshstage.mechanics.elements import find_tetrahedra
+from meshstage.meshes.cells import canonical_cells, mesh_edges
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion
 from meshstage.training.step import backward, make_optimizer, optimizer_step
@@ -73,7 +73,7 @@ def make_step(
 def _bodies(template: Template) -> Bodies:
     corners = torch.from_numpy(find_tetrahedra(template.cells, template.mesh_path).corners)
     points = torch.stack([torch.from_numpy(template.points) * s for s in (0.9, 1.0, 1.1)])
-    inverse, volumes = mechanics.invert_reference(points, corners)
+    inverse, volumes = elasticity.invert_reference(points, corners)
     return Bodies(corners, inverse.movedim((-2, -1), (1, 2)), volumes, torch.tensor(10.0), 100.0)
 
 

@@ -32,13 +32,13 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from alternating import verdict
 from surface_cohort import ingest, write_surfaces
 
-from meshstage.cohort import SUBJECT_JSON, TARGETS, load_record, load_subjects
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext, distributed_context
+from meshstage.cohort.statistics import read_statistics, write_statistics
+from meshstage.cohort.subject import SUBJECT_JSON, TARGETS, load_record, load_subjects
+from meshstage.cohort.template import load_template
 from meshstage.files import write_json
-from meshstage.statistics import read_statistics, write_statistics
-from meshstage.template import load_template
+from meshstage.training.distributed import DistributedContext, distributed_context
 from meshstage.training.mlp import TrainPhysicsNeMoMLP
+from meshstage.training.samples import PhaseSampleDataset
 
 IMPORTED = time.monotonic()  # one clock for all processes of a machine
 HERE = Path(__file__).resolve()

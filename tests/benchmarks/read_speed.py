@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from alternating import alternate, verdict
 from surface_cohort import TARGET_ARRAY, ingest, write_surfaces
 
-from meshstage.dataset import PhaseSampleDataset
+from meshstage.training.samples import PhaseSampleDataset
 
 LIMIT = 200.0
 WAYS = ("vtk", "map", "item", "copy")

@@ -7,11 +7,12 @@ from pathlib import Path
 import numpy as np
 import pyvista as pv
 
-from meshstage.cohort import Subject, ingest_subject, load_subject
-from meshstage.demo import displacement, draw_scores
+from meshstage.cohort.demo import displacement, draw_scores
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import Statistics, compute_statistics
+from meshstage.cohort.subject import Subject, load_subject
+from meshstage.cohort.template import Template, build_template
 from meshstage.files import write_json
-from meshstage.statistics import Statistics, compute_statistics
-from meshstage.template import Template, build_template
 
 TARGET_ARRAY = "displacement"
 

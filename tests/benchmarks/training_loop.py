@@ -7,13 +7,13 @@ from pathlib import Path
 import torch
 from surface_cohort import Ingested
 
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
+from meshstage.models.journal import Journal
+from meshstage.models.live import RunFolder
 from meshstage.training.base import TrainPhysicsNeMoBase
-from meshstage.training.journal import Journal
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.leaving import Watch
-from meshstage.training.live import RunFolder
 from meshstage.training.loop import Loop
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
 from meshstage.training.settings import run_settings
 

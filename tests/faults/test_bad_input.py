@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.check_files import check_files
+from meshstage.checks.files import check_files
 from meshstage.errors import Problem
 from small_cohort import change, change_mesh, write_cohort
 

@@ -11,11 +11,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from meshstage.check import Report
-from meshstage.check_files import check_files
-from meshstage.check_report import text_table
-from meshstage.meshes import mesh_edges, read_mesh
-from meshstage.template import prepare_template
+from meshstage.checks.cohort import Report
+from meshstage.checks.files import check_files
+from meshstage.checks.report import text_table
+from meshstage.cohort.template import prepare_template
+from meshstage.meshes.cells import mesh_edges
+from meshstage.meshes.reading import read_mesh
 from shared_data import SHARED, shared
 
 TABLE = SHARED / "data" / "cases" / "cases.tsv"

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from judged import MadeSubject, made_statistics
-from meshstage.baseline_fit import fit_baselines
-from meshstage.baselines import Baselines, periodic_weights, read_baselines, write_baselines
 from meshstage.errors import InputError
+from meshstage.motion.baseline_fit import fit_baselines
+from meshstage.motion.baselines import Baselines, periodic_weights, read_baselines, write_baselines
 
 TEMPLATE: Any = SimpleNamespace(fingerprint="cells")
 EIGHTHS = np.arange(8) / 8

@@ -14,13 +14,13 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.check import Report, check_cohort, ingested_entries
-from meshstage.check_files import check_files
-from meshstage.check_report import html_page, read_report, text_table, write_report
-from meshstage.cohort import ingest_subject
+from meshstage.checks.cohort import Report, check_cohort, ingested_entries
+from meshstage.checks.files import check_files
+from meshstage.checks.report import html_page, read_report, text_table, write_report
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.template import build_template
+from meshstage.config.subjects import read_subjects_table, subject_stems
 from meshstage.errors import InputError, Problem
-from meshstage.manifest import read_subjects_table, subject_stems
-from meshstage.template import build_template
 from small_cohort import ball, change, change_mesh, sphere, write, write_cohort
 
 SCRIPT = Path(__file__).resolve().parents[2] / "scripts" / "check_cohort.py"

@@ -12,9 +12,9 @@ import pytest
 import torch
 from torch import nn
 
-from meshstage import checkpoint
-from meshstage.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from meshstage.errors import InputError
+from meshstage.models import checkpoint
+from meshstage.models.checkpoint import load_checkpoint, load_weights, save_checkpoint
 from shared_data import shared
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.cohort import ingest_subject, load_record, load_subject, load_subjects
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.subject import load_record, load_subject, load_subjects
+from meshstage.cohort.template import Template, prepare_template
 from meshstage.errors import InputError
-from meshstage.meshes import extract_surface
-from meshstage.template import Template, prepare_template
+from meshstage.meshes.reading import extract_surface
 from small_cohort import ball, change, change_mesh, write, write_cohort
 
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meshstage.configuration import NETWORK_OPTIONS, check_config, read_runs, resumed_runs
+from meshstage.config.runs import NETWORK_OPTIONS, check_config, read_runs, resumed_runs
 from meshstage.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from meshstage.dataset import PhaseSampleDataset
 from meshstage.errors import InputError
+from meshstage.training.samples import PhaseSampleDataset
 
 
 def test_one_sample_a_subject_and_phase(tiny_cohort):

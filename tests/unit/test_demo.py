@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage import demo
+from meshstage.cohort import demo
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

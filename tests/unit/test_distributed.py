@@ -12,10 +12,10 @@ import pytest
 import torch
 from test_training_exact import assert_equal_models
 
-from meshstage.checkpoint import load_checkpoint
-from meshstage.distributed import DistributedContext, distributed_context
 from meshstage.errors import InputError
-from meshstage.model_files import checkpoint_name
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
+from meshstage.training.distributed import DistributedContext, distributed_context
 from rank_checks import Cohort
 from small_training import TrainSmall, arguments, run
 

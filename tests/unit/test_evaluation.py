@@ -10,11 +10,11 @@ import pytest
 import pyvista as pv
 
 from judged import MadePredictor, MadeSubject, made_predictor, made_statistics
-from meshstage.baseline_fit import fit_baselines
 from meshstage.errors import InputError
-from meshstage.evaluation import evaluate_model, write_evaluation
-from meshstage.evaluation_summary import sentences
-from meshstage.meshes import cell_fingerprint
+from meshstage.judging.evaluation import evaluate_model, write_evaluation
+from meshstage.judging.summary import sentences
+from meshstage.meshes.cells import cell_fingerprint
+from meshstage.motion.baseline_fit import fit_baselines
 
 STAGES = np.array([0.0, 0.25, 0.5, 0.75])
 

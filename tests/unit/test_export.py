@@ -7,10 +7,10 @@ import zipfile
 import numpy as np
 import pytest
 
-from meshstage import exporting
 from meshstage.errors import InputError
-from meshstage.exporting import ONNX_OPSET, export_model
-from meshstage.inference import load_predictor
+from meshstage.prediction import export
+from meshstage.prediction.export import ONNX_OPSET, export_model
+from meshstage.prediction.predictor import load_predictor
 
 # Inside of the training range, and far outside; one batch of three, and one of one.
 PCA = np.array([[0.4, -0.7], [-1.3, 2.0], [5.0, 5.0]])
@@ -105,9 +105,9 @@ def test_mdlus_is_read_by_physicsnemo_as_its_own_class(predictor, tmp_path):
 
 def test_file_that_predicts_otherwise_is_not_kept(predictor, tmp_path, monkeypatch):
     """A part in 10,000 more, as a wrong scale would give, is ten times what is allowed."""
-    right = exporting.BakedPredictor.forward
+    right = export.BakedPredictor.forward
     monkeypatch.setattr(
-        exporting.BakedPredictor,
+        export.BakedPredictor,
         "forward",
         lambda self, pca, stage: right(self, pca, stage) + 1e-4 * self.target_scale,
     )

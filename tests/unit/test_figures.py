@@ -10,9 +10,7 @@ import pyvista as pv
 from PIL import Image
 
 from judged import MadeSubject, made_predictor, made_statistics
-from meshstage.baseline_fit import fit_baselines
 from meshstage.errors import InputError
-from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
 from meshstage.figures.cases import Case, choose_subjects, read_cases, read_prediction
 from meshstage.figures.evaluation import (
     plot_error_by_stage,
@@ -27,7 +25,10 @@ from meshstage.figures.meshes import Scene, plot_cases, write_animation
 from meshstage.figures.style import save_figure
 from meshstage.figures.training import plot_training, read_training
 from meshstage.files import write_json
-from meshstage.meshes import cell_fingerprint, write_mesh
+from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evaluation
+from meshstage.meshes.cells import cell_fingerprint
+from meshstage.meshes.reading import write_mesh
+from meshstage.motion.baseline_fit import fit_baselines
 
 STAGES = np.array([0.0, 0.25, 0.5, 0.75])
 

@@ -9,14 +9,14 @@ import pytest
 import pyvista as pv
 import torch
 
-from meshstage import inference
-from meshstage.checkpoint import load_checkpoint
-from meshstage.demo import make_demo_cohort
+from meshstage.cohort.demo import make_demo_cohort
 from meshstage.errors import ContinueLater, InputError
 from meshstage.figures.training import read_training
 from meshstage.files import read_json, write_json
-from meshstage.inference import load_predictor
-from meshstage.prediction import (
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.prediction import predictor as predictor_module
+from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.writing import (
     question_of_scores,
     questions_of_manifests,
     write_prediction,
@@ -167,7 +167,7 @@ def test_parts_predict_what_the_whole_predicts(small_models, monkeypatch, tag):
     predictor = load_predictor(small_models.directory(tag))
     stages = np.linspace(0, 1, 7)
     whole = predictor.predict(PCA, stages)
-    monkeypatch.setattr(inference, "_ROWS_AT_ONCE", 10)
+    monkeypatch.setattr(predictor_module, "_ROWS_AT_ONCE", 10)
     # Other sizes of products may sum in another order: float32 rounding at a scale of 6 mm.
     np.testing.assert_allclose(predictor.predict(PCA, stages), whole, rtol=0, atol=1e-5)
 
@@ -181,7 +181,7 @@ def test_large_template_goes_through_in_bounded_parts(mlp):
     )
     predicted = large.predict(PCA, np.linspace(0, 1, 10))
     assert sum(seen) == 10 * 180_000
-    assert max(seen) <= inference._ROWS_AT_ONCE == 100_000
+    assert max(seen) <= predictor_module._ROWS_AT_ONCE == 100_000
     own = mlp.predict(PCA, [0.0, 1.0])
     border = slice(99_960, 100_002)
     np.testing.assert_allclose(predicted[[0, -1], border], own, rtol=0, atol=1e-5)

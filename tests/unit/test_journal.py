@@ -7,7 +7,7 @@ import resource
 import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-from meshstage.training.journal import Journal
+from meshstage.models.journal import Journal
 
 
 def events(folder):

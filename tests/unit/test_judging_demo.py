@@ -13,13 +13,14 @@ import pytest
 from PIL import Image
 
 from judged import made_predictor
-from meshstage.baselines import read_baselines
-from meshstage.cohort import ingest_subject, load_subject
-from meshstage.demo import make_demo_cohort
-from meshstage.evaluation import Evaluation, evaluate_model, write_evaluation
-from meshstage.meshes import write_mesh
-from meshstage.statistics import compute_statistics, write_statistics
-from meshstage.template import build_template
+from meshstage.cohort.demo import make_demo_cohort
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import compute_statistics, write_statistics
+from meshstage.cohort.subject import load_subject
+from meshstage.cohort.template import build_template
+from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evaluation
+from meshstage.meshes.reading import write_mesh
+from meshstage.motion.baselines import read_baselines
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 IDS = [f"demo-00{k}" for k in range(1, 6)]

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from meshstage import launching
 from meshstage.errors import InputError
-from meshstage.launching import Shape
+from meshstage.launch import plan
+from meshstage.launch.plan import Shape
 
 LAUNCH = Path(__file__).resolve().parents[2] / "scripts" / "launch.py"
 
@@ -40,12 +40,12 @@ LAUNCH = Path(__file__).resolve().parents[2] / "scripts" / "launch.py"
     ],
 )
 def test_shape_of_reads_each_form_of_gpus(resources, nodes, gpus):
-    assert launching.shape_of(resources) == Shape(nodes, gpus)
+    assert plan.shape_of(resources) == Shape(nodes, gpus)
 
 
 def test_gpus_that_do_not_divide_are_refused():
     with pytest.raises(InputError, match="3 GPUs do not divide into 2 nodes"):
-        launching.shape_of({"nodes": 2, "gpu": 3})
+        plan.shape_of({"nodes": 2, "gpu": 3})
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), [(0, 1), (1, -1), (-2, 2)])
@@ -60,18 +60,18 @@ def test_impossible_shapes_are_refused(nodes, gpus):
 )
 def test_time_budget_keeps_a_margin(limit, budget):
     """5 %, from 2 to 10 minutes, and half of a very short limit."""
-    assert launching.time_budget({"runtime": limit}) == budget
+    assert plan.time_budget({"runtime": limit}) == budget
 
 
 def test_no_time_limit_is_no_budget():
-    assert launching.time_budget({}) == launching.time_budget({"runtime": "<TBD>"}) == 0
+    assert plan.time_budget({}) == plan.time_budget({"runtime": "<TBD>"}) == 0
 
 
 # ---------------------------------------------------------------- environment and commands
 
 
 def additions(environment, gpus, n_cpus=8):
-    return launching.environment_additions(environment, Shape(1, gpus), 1.5, n_cpus, Path("/s"))
+    return plan.environment_additions(environment, Shape(1, gpus), 1.5, n_cpus, Path("/s"))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_compile_caches_are_on_the_nodes_disk_unless_somebody_chose():
 
 
 def test_srun_starts_one_task_a_node():
-    assert launching.srun_command(Shape(3, 4), ["python", "launch.py"]) == [
+    assert plan.srun_command(Shape(3, 4), ["python", "launch.py"]) == [
         "srun",
         "--nodes=3",
         "--ntasks=3",
@@ -129,7 +129,7 @@ def test_srun_sees_the_job_and_nothing_of_another_step():
         "SBATCH_EXPORT": "NONE",
         "PATH": "/bin",
     }
-    kept = launching.srun_environment(environment)
+    kept = plan.srun_environment(environment)
     assert kept.keys() == {"SLURM_JOB_ID", "SLURM_CONF", "PATH"}
 
 
@@ -138,34 +138,34 @@ def test_torchrun_understands_its_arguments():
     from torch.distributed import run as torchrun
 
     rank = ["python", "train.py", "--epochs", "3"]
-    alone = torchrun.parse_args(launching.torchrun_arguments(Shape(1, 2), ["--standalone"], rank))
+    alone = torchrun.parse_args(plan.torchrun_arguments(Shape(1, 2), ["--standalone"], rank))
     assert (alone.standalone, alone.nproc_per_node, alone.max_restarts) == (True, "2", 0)
     assert [alone.training_script, *alone.training_script_args] == rank
-    place = launching.member(Shape(3, 2), 1, "n1:15007", "42")
-    member = torchrun.parse_args(launching.torchrun_arguments(Shape(3, 2), place, rank))
+    place = plan.member(Shape(3, 2), 1, "n1:15007", "42")
+    member = torchrun.parse_args(plan.torchrun_arguments(Shape(3, 2), place, rank))
     assert (member.nnodes, member.node_rank, member.rdzv_backend) == ("3", 1, "static")
     assert (member.master_addr, member.master_port, member.rdzv_id) == ("n1", 15007, "42")
 
 
 def test_jobs_meet_at_ports_of_their_own():
-    ports = [launching.rendezvous_port(str(job), lambda port: True) for job in range(100, 200)]
+    ports = [plan.rendezvous_port(str(job), lambda port: True) for job in range(100, 200)]
     assert len(set(ports)) == len(ports)
     # Linux gives connections ports from 32768 on; below 1024 is for root.
     assert all(1024 < port < 32768 for port in ports)
 
 
 def test_a_port_that_is_taken_is_passed_over():
-    first = launching.rendezvous_port("42", lambda port: True)
-    assert launching.rendezvous_port("42", lambda port: port > first + 1) == first + 2
+    first = plan.rendezvous_port("42", lambda port: True)
+    assert plan.rendezvous_port("42", lambda port: port > first + 1) == first + 2
     with pytest.raises(InputError, match="no free port"):
-        launching.rendezvous_port("42", lambda port: False)
+        plan.rendezvous_port("42", lambda port: False)
 
 
 @pytest.mark.parametrize("value", [None, "", "n1"])
 def test_a_node_that_does_not_know_its_number_says_so(value):
     environment = {} if value is None else {"SLURM_NODEID": value}
     with pytest.raises(InputError, match="SLURM_NODEID"):
-        launching.node_number(environment)
+        plan.node_number(environment)
 
 
 @pytest.mark.parametrize(
@@ -187,7 +187,7 @@ def test_a_node_that_does_not_know_its_number_says_so(value):
     ],
 )
 def test_exit_codes_are_joined(codes, received, code):
-    assert launching.exit_code(codes, received) == code
+    assert plan.exit_code(codes, received) == code
 
 
 @pytest.mark.parametrize(
@@ -201,7 +201,7 @@ def test_exit_codes_are_joined(codes, received, code):
     ],
 )
 def test_exit_codes_are_described(code, words):
-    assert words in launching.describe_code(code)
+    assert words in plan.describe_code(code)
 
 
 # ---------------------------------------------------------------- the script itself

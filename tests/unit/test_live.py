@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from meshstage.checkpoint import load_checkpoint
 from meshstage.errors import InputError
 from meshstage.files import read_json, write_text
-from meshstage.training.live import RunFolder
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.live import RunFolder
 from shared_data import shared
 
 SETTINGS = {
@@ -202,7 +202,7 @@ def test_a_file_system_without_hard_links_gets_copies(folder, monkeypatch):
 
 def test_killed_between_links_and_record_the_run_is_still_in_progress(folder, monkeypatch):
     """The record is written last: until then the next start finds live/, and finishes again."""
-    monkeypatch.setattr("meshstage.training.live.write_json", lambda *a: 1 / 0)
+    monkeypatch.setattr("meshstage.models.live.write_json", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finish(folder)
     monkeypatch.undo()
@@ -213,7 +213,7 @@ def test_killed_between_links_and_record_the_run_is_still_in_progress(folder, mo
 
 
 def test_killed_between_record_and_clean_up_it_is_complete(folder, monkeypatch):
-    monkeypatch.setattr("meshstage.training.live.shutil.rmtree", lambda *a: 1 / 0)
+    monkeypatch.setattr("meshstage.models.live.shutil.rmtree", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finish(folder)
     monkeypatch.undo()

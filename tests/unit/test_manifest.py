@@ -9,19 +9,16 @@ from typing import Any
 
 import pytest
 
-from meshstage.errors import InputError
-from meshstage.manifest import (
+from meshstage.cohort.manifest import read_manifest, read_shape_scores, template_name
+from meshstage.cohort.names import subject_id_of, subject_stem
+from meshstage.config.subjects import (
     SubjectRow,
     input_files,
-    read_manifest,
-    read_shape_scores,
     read_subjects_table,
     stem_or_row,
-    subject_id_of,
-    subject_stem,
     subject_stems,
-    template_name,
 )
+from meshstage.errors import InputError
 from small_cohort import change, manifest, write, write_cohort
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"

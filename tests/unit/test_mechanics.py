@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from meshstage import mechanics
+from meshstage.mechanics import elasticity
 
 MU, LAME = 10.0, 100.0  # kPa
 # The issue asks for 1e-10; stresses here are some 100 kPa, so this is 1e4 roundings of them.
@@ -25,9 +25,9 @@ def matrix(*rows: list[float]) -> Tensor:
 
 def of_affine_map(mapping: Tensor) -> Tensor:
     """F as a tetrahedron sees it whose points are moved by a linear map, not the map itself."""
-    inverse, _ = mechanics.invert_reference(TETRAHEDRON, ONE)
+    inverse, _ = elasticity.invert_reference(TETRAHEDRON, ONE)
     displacement = TETRAHEDRON @ (mapping - torch.eye(3, dtype=torch.float64)).T
-    return mechanics.deformation_gradient(displacement, ONE, inverse)[0]
+    return elasticity.deformation_gradient(displacement, ONE, inverse)[0]
 
 
 def rotation(generator: torch.Generator) -> Tensor:
@@ -44,11 +44,11 @@ def random_deformations(n: int, seed: int = 0) -> Tensor:
 
 
 def energy(deformation: Tensor) -> Tensor:
-    return mechanics.energy_density(deformation, MU, LAME)
+    return elasticity.energy_density(deformation, MU, LAME)
 
 
 def stress(deformation: Tensor) -> Tensor:
-    return mechanics.cauchy_stress(deformation, MU, LAME)
+    return elasticity.cauchy_stress(deformation, MU, LAME)
 
 
 # ---------------------------------------------------------------- F
@@ -59,9 +59,9 @@ def test_a_linear_map_is_recovered_from_each_element_of_each_body() -> None:
     points = 30 * torch.randn(2, 9, 3, dtype=torch.float64, generator=generator)  # two bodies
     corners = torch.tensor([[0, 1, 2, 3], [4, 5, 6, 7], [8, 3, 1, 5]])
     mapping = torch.randn(2, 3, 3, dtype=torch.float64, generator=generator)
-    inverse, volumes = mechanics.invert_reference(points, corners)
+    inverse, volumes = elasticity.invert_reference(points, corners)
     displacement = points @ mapping.mT - points + torch.tensor([5.0, 6.0, 7.0])  # a shift too
-    found = mechanics.deformation_gradient(displacement, corners, inverse)
+    found = elasticity.deformation_gradient(displacement, corners, inverse)
     # Random elements are some 100 times longer than high: 100 roundings of 1 each.
     torch.testing.assert_close(found, mapping[:, None].expand(2, 3, 3, 3), rtol=0, atol=1e-12)
     at = points[:, corners]
@@ -71,11 +71,11 @@ def test_a_linear_map_is_recovered_from_each_element_of_each_body() -> None:
 
 def test_motions_of_one_body_share_its_reference() -> None:
     mappings = random_deformations(5)
-    inverse, _ = mechanics.invert_reference(TETRAHEDRON, ONE)
+    inverse, _ = elasticity.invert_reference(TETRAHEDRON, ONE)
     displacement = TETRAHEDRON @ mappings.mT - TETRAHEDRON  # (5, 4, 3)
-    found = mechanics.deformation_gradient(displacement, ONE, inverse)
+    found = elasticity.deformation_gradient(displacement, ONE, inverse)
     torch.testing.assert_close(found[:, 0], mappings, rtol=0, atol=1e-13)
-    one = mechanics.deformation_gradient(displacement[0], ONE, inverse.expand(2, 1, 3, 3))
+    one = elasticity.deformation_gradient(displacement[0], ONE, inverse.expand(2, 1, 3, 3))
     torch.testing.assert_close(one[:, 0], mappings[:1].expand(2, 3, 3), rtol=0, atol=1e-13)
 
 
@@ -84,8 +84,8 @@ def test_numbering_the_corners_the_other_way_round_changes_only_the_sign_of_volu
     displacement = TETRAHEDRON @ mapping.T - TETRAHEDRON
     results = []
     for corners in (ONE, ONE[:, [0, 1, 3, 2]]):
-        inverse, volumes = mechanics.invert_reference(TETRAHEDRON, corners)
-        results.append((mechanics.deformation_gradient(displacement, corners, inverse), volumes))
+        inverse, volumes = elasticity.invert_reference(TETRAHEDRON, corners)
+        results.append((elasticity.deformation_gradient(displacement, corners, inverse), volumes))
     torch.testing.assert_close(results[0][0], results[1][0], rtol=0, atol=1e-13)
     torch.testing.assert_close(results[0][1], -results[1][1], rtol=1e-13, atol=0)
 
@@ -93,9 +93,9 @@ def test_numbering_the_corners_the_other_way_round_changes_only_the_sign_of_volu
 def test_a_flat_reference_element_counts_as_undeformed() -> None:
     flat = TETRAHEDRON.clone()
     flat[:, 2] = 0
-    inverse, volumes = mechanics.invert_reference(flat, ONE)
+    inverse, volumes = elasticity.invert_reference(flat, ONE)
     assert volumes.tolist() == [0.0]
-    moved = mechanics.deformation_gradient(torch.randn(4, 3, dtype=torch.float64), ONE, inverse)
+    moved = elasticity.deformation_gradient(torch.randn(4, 3, dtype=torch.float64), ONE, inverse)
     assert torch.equal(moved[0], torch.eye(3, dtype=torch.float64))
 
 
@@ -103,9 +103,9 @@ def test_small_strains_keep_their_digits_in_float32() -> None:
     """A strain of 1e-4 at 1 m from the origin: positions in float32 would lose a tenth of it."""
     points = TETRAHEDRON + 1000.0
     strain = 1e-4
-    inverse, _ = mechanics.invert_reference(points, ONE)
+    inverse, _ = elasticity.invert_reference(points, ONE)
     displacement = (strain * TETRAHEDRON).float()
-    found = mechanics.deformation_gradient(displacement, ONE, inverse.float())
+    found = elasticity.deformation_gradient(displacement, ONE, inverse.float())
     # F itself is rounded to 2^-24 = 6e-8 beside 1.
     torch.testing.assert_close(found[0], (1 + strain) * torch.eye(3), rtol=0, atol=2e-7)
 
@@ -125,10 +125,10 @@ def test_uniaxial_stretch(stretch: float) -> None:
     torch.testing.assert_close(stress(found), diagonal.diag(), **CLOSED)
     # Of a uniaxial difference of stress, von Mises' is the difference.
     torch.testing.assert_close(
-        mechanics.von_mises(stress(found)).item(), abs(along - across), **CLOSED
+        elasticity.von_mises(stress(found)).item(), abs(along - across), **CLOSED
     )
     torch.testing.assert_close(
-        mechanics.first_principal_stretch(found).item(), max(stretch, 1.0), **CLOSED
+        elasticity.first_principal_stretch(found).item(), max(stretch, 1.0), **CLOSED
     )
 
 
@@ -136,15 +136,15 @@ def test_uniaxial_stretch(stretch: float) -> None:
 def test_simple_shear(shear: float) -> None:
     found = of_affine_map(matrix([1, shear, 0], [0, 1, 0], [0, 0, 1]))
     torch.testing.assert_close(energy(found).item(), MU / 2 * shear**2, **CLOSED)
-    torch.testing.assert_close(mechanics.volume_ratio(found).item(), 1.0, **CLOSED)
+    torch.testing.assert_close(elasticity.volume_ratio(found).item(), 1.0, **CLOSED)
     expected = matrix([MU * shear**2, MU * shear, 0], [MU * shear, 0, 0], [0, 0, 0])
     torch.testing.assert_close(stress(found), expected, **CLOSED)
     # s:s = 2/3 (mu g^2)^2 + 2 (mu g)^2; the larger stretch solves l - 1/l = g.
     torch.testing.assert_close(
-        mechanics.von_mises(stress(found)).item(), MU * shear * math.sqrt(shear**2 + 3), **CLOSED
+        elasticity.von_mises(stress(found)).item(), MU * shear * math.sqrt(shear**2 + 3), **CLOSED
     )
     torch.testing.assert_close(
-        mechanics.first_principal_stretch(found).item(),
+        elasticity.first_principal_stretch(found).item(),
         (shear + math.sqrt(shear**2 + 4)) / 2,
         **CLOSED,
     )
@@ -156,7 +156,7 @@ def test_uniform_dilation(stretch: float) -> None:
     log, ratio = 3 * math.log(stretch), stretch**3
     expected = MU / 2 * 3 * (stretch**2 - 1) - MU * log + LAME / 2 * log**2
     torch.testing.assert_close(energy(found).item(), expected, **CLOSED)
-    torch.testing.assert_close(mechanics.volume_ratio(found).item(), ratio, **CLOSED)
+    torch.testing.assert_close(elasticity.volume_ratio(found).item(), ratio, **CLOSED)
     pressure = MU / ratio * (stretch**2 - 1) + LAME * log / ratio
     torch.testing.assert_close(
         stress(found), pressure * torch.eye(3, dtype=torch.float64), **CLOSED
@@ -181,7 +181,7 @@ def test_energy_sees_no_rotation_and_stress_turns_with_it() -> None:
 
 def test_body_mean_is_weighted_by_volume() -> None:
     values, volumes = torch.tensor([[1.0, 5.0], [2.0, 2.0]]), torch.tensor([[3.0, 1.0], [1.0, 9.0]])
-    assert mechanics.body_mean(values, volumes).tolist() == [2.0, 2.0]
+    assert elasticity.body_mean(values, volumes).tolist() == [2.0, 2.0]
 
 
 # ---------------------------------------------------------------- derivatives
@@ -201,17 +201,17 @@ def test_gradient_by_points_equals_finite_differences(third: float) -> None:
     """Of the energy of two elements that share a face, one of them in the named state."""
     points = torch.cat([TETRAHEDRON, matrix([8.0, 9.0, 10.0])])
     corners = torch.tensor([[0, 1, 2, 3], [1, 2, 3, 4]])
-    inverse, volumes = mechanics.invert_reference(points, corners)
+    inverse, volumes = elasticity.invert_reference(points, corners)
     generator = torch.Generator().manual_seed(5)
     mapping = torch.tensor([1.1, 0.9, third], dtype=torch.float64).diag()
     displacement = points @ mapping.T - points
     displacement = displacement + 0.01 * torch.randn(5, 3, dtype=torch.float64, generator=generator)
 
     def total(moved: Tensor) -> Tensor:
-        deformation = mechanics.deformation_gradient(moved, corners, inverse)
-        ratio = mechanics.volume_ratio(deformation)
-        values = mechanics.energy_density(deformation, MU, LAME, ratio) + 3 * (ratio - 1).square()
-        return mechanics.body_mean(values, volumes.abs())
+        deformation = elasticity.deformation_gradient(moved, corners, inverse)
+        ratio = elasticity.volume_ratio(deformation)
+        values = elasticity.energy_density(deformation, MU, LAME, ratio) + 3 * (ratio - 1).square()
+        return elasticity.body_mean(values, volumes.abs())
 
     displacement.requires_grad_()
     (gradient,) = torch.autograd.grad(total(displacement), displacement)
@@ -244,7 +244,7 @@ def slope_in_j(ratio: float) -> float:
 
 def test_continuation_joins_without_a_jump_or_a_kink() -> None:
     """The closed form holds down to ``J_SMALL``, and its tangent below."""
-    small = mechanics.J_SMALL
+    small = elasticity.J_SMALL
 
     def closed(ratio: float) -> float:
         log = math.log(ratio)
@@ -266,7 +266,7 @@ def test_continuation_joins_without_a_jump_or_a_kink() -> None:
 def test_flat_and_inverted_elements_are_pushed_back(ratio: float, dtype: torch.dtype) -> None:
     """Finite energy and force, and more J means less energy."""
     deformation = flattened(ratio).to(dtype).requires_grad_()
-    found = mechanics.energy_density(deformation, MU, LAME)
+    found = elasticity.energy_density(deformation, MU, LAME)
     (gradient,) = torch.autograd.grad(found, deformation)
     assert torch.isfinite(found) and torch.isfinite(gradient).all()
     assert found > 0
@@ -274,7 +274,7 @@ def test_flat_and_inverted_elements_are_pushed_back(ratio: float, dtype: torch.d
 
 
 def test_an_inverted_element_that_follows_the_force_unfolds() -> None:
-    inverse, _ = mechanics.invert_reference(TETRAHEDRON, ONE)
+    inverse, _ = elasticity.invert_reference(TETRAHEDRON, ONE)
     # The fourth point pushed through the face opposite to it.
     a, b, c = TETRAHEDRON[:3]
     normal = torch.linalg.cross(b - a, c - a)
@@ -284,13 +284,13 @@ def test_an_inverted_element_that_follows_the_force_unfolds() -> None:
 
     def ratio() -> float:
         return float(
-            mechanics.volume_ratio(mechanics.deformation_gradient(displacement, ONE, inverse))
+            elasticity.volume_ratio(elasticity.deformation_gradient(displacement, ONE, inverse))
         )
 
     assert ratio() == pytest.approx(-0.5)
     for _ in range(200):
         displacement.requires_grad_()
-        deformation = mechanics.deformation_gradient(displacement, ONE, inverse)
+        deformation = elasticity.deformation_gradient(displacement, ONE, inverse)
         (gradient,) = torch.autograd.grad(energy(deformation).sum(), displacement)
         displacement = (displacement - 0.1 * gradient / gradient.abs().max()).detach()  # mm a step
     assert ratio() == pytest.approx(1.0, abs=0.1)  # steps of 0.1 mm at a height of 10 mm

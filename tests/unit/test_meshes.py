@@ -8,19 +8,17 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage.cells import canonical_cells, local_edges
 from meshstage.errors import InputError
-from meshstage.meshes import (
+from meshstage.meshes.cells import canonical_cells, cell_fingerprint, local_edges, mesh_edges
+from meshstage.meshes.reading import (
     POINT_IDS,
-    cell_fingerprint,
     extract_surface,
-    mesh_edges,
     non_finite,
     point_array,
     read_mesh,
     write_mesh,
 )
-from meshstage.renumbering import describe_difference
+from meshstage.meshes.renumbering import describe_difference
 from shared_data import SHARED, shared
 from small_cohort import ball, sphere
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import pyvista as pv
 
-from meshstage import metrics
 from meshstage.errors import InputError
+from meshstage.judging import metrics
 
 RADIUS = 30.0  # mm
 

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from meshstage.model_files import checkpoint_epochs, checkpoint_name, sibling
-from meshstage.sources import source_files
+from meshstage.config.sources import source_files
+from meshstage.models.names import checkpoint_epochs, checkpoint_name, sibling
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -29,5 +29,9 @@ def test_sources_follow_imports_also_those_inside_functions():
     names = {path.relative_to(SCRIPTS).as_posix() for path in files}
     assert files[0] == SCRIPTS / "compute_stats.py"
     # Imported by the script inside a function, by the library, and by what that imports.
-    assert {"command_line.py", "meshstage/statistics.py", "meshstage/cells.py"} <= names
-    assert "meshstage/inference.py" not in names
+    assert {
+        "command_line.py",
+        "meshstage/cohort/statistics.py",
+        "meshstage/meshes/cells.py",
+    } <= names
+    assert "meshstage/prediction/predictor.py" not in names

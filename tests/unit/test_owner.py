@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from meshstage.errors import InputError
-from meshstage.training import owner
-from meshstage.training.owner import is_gone, owned, refuse_owned
+from meshstage.models import owner
+from meshstage.models.owner import is_gone, owned, refuse_owned
 
 SCRIPTS = Path(owner.__file__).parents[2]
 # A process that owns a run until it is killed; needs neither torch nor physicsnemo.

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from meshstage.check import Report
+from meshstage.checks.cohort import Report
 from meshstage.errors import InputError, Problem
 from meshstage.figures.parameters import parameters_page, read_metadata, tables_of_parameters
 from meshstage.files import write_json

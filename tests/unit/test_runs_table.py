@@ -1,6 +1,6 @@
 """The table of all runs, against what it is made of."""
 
-from meshstage.runs_table import runs_table
+from meshstage.judging.runs_table import runs_table
 
 
 def split(subjects, rmse, mean, ridge):

@@ -5,9 +5,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from meshstage.cohort.statistics import (
+    Statistics,
+    compute_statistics,
+    read_statistics,
+    write_statistics,
+)
 from meshstage.errors import InputError
 from meshstage.files import read_json
-from meshstage.statistics import Statistics, compute_statistics, read_statistics, write_statistics
 
 
 def test_statistics_are_means_and_deviations_of_train_alone(tiny_cohort):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import pyvista as pv
 
+from meshstage.cohort.shape_model import ShapeModel, read_shape_model, restrict_shape_model
+from meshstage.cohort.template import Template, build_template, load_template, prepare_template
 from meshstage.errors import InputError
-from meshstage.shape_model import ShapeModel, read_shape_model, restrict_shape_model
-from meshstage.template import Template, build_template, load_template, prepare_template
 from shared_data import shared
 from small_cohort import ball, sphere, write, write_cohort
 

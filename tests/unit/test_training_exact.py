@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from meshstage.checkpoint import load_checkpoint
 from meshstage.errors import ContinueLater, InputError
-from meshstage.model_files import checkpoint_name
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
 from meshstage.training import leaving, loop
 from meshstage.training.base import TrainPhysicsNeMoBase
 from small_training import TrainSmall, make_mgn, make_mlp, run

@@ -9,13 +9,13 @@ import torch
 from test_training_exact import make_mgn
 from torch import nn
 
-from meshstage.checkpoint import load_checkpoint
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
 from meshstage.errors import InputError
-from meshstage.model_files import checkpoint_name
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
 from meshstage.training.compiling import compile_network
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.rmse import root_mean_square_error
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.step import Feed, backward, resolve_precision
 from small_training import TrainSmall, run
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from meshstage.statistics import compute_statistics
+from meshstage.cohort.statistics import compute_statistics
 from small_training import make_mgn, run
 
 OFFSET = np.array([1e6, 2e6, -1e6])  # mm

@@ -15,24 +15,25 @@ import pyvista as pv
 import torch
 from torch import Tensor
 
-from meshstage import mechanics
-from meshstage.cells import canonical_cells
-from meshstage.checkpoint import load_checkpoint
-from meshstage.cohort import Subject, ingest_subject, load_subject
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.demo import make_demo_cohort
-from meshstage.distributed import DistributedContext
+from meshstage.cohort.demo import make_demo_cohort
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import Statistics, compute_statistics
+from meshstage.cohort.subject import Subject, load_subject
+from meshstage.cohort.template import Template, build_template
 from meshstage.errors import ContinueLater, InputError
-from meshstage.inference import load_predictor
-from meshstage.meshes import read_mesh
-from meshstage.prediction import Question, write_prediction
-from meshstage.statistics import Statistics, compute_statistics
-from meshstage.stress import tissue_of
-from meshstage.template import Template, build_template
-from meshstage.tetrahedra import Tetrahedra, find_tetrahedra
-from meshstage.training.bodies import make_bodies
+from meshstage.mechanics import elasticity
+from meshstage.mechanics.bodies import make_bodies
+from meshstage.mechanics.elements import Tetrahedra, find_tetrahedra
+from meshstage.meshes.cells import canonical_cells
+from meshstage.meshes.reading import read_mesh
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.stress import tissue_of
+from meshstage.prediction.writing import Question, write_prediction
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion
+from meshstage.training.samples import PhaseSampleDataset
 
 MU, LAME = 7.0, 60.0  # kPa; none of the defaults
 WEIGHTS = (2e-3, 0.3)  # of the energy (1/kPa) and of the volume penalty
@@ -143,7 +144,7 @@ def slow_strain(
 ) -> tuple[float, float, int]:
     """Mean energy density, mean (J - 1)^2 and inverted elements, an element at a time."""
     energies, penalties, volumes, n_inverted = [], [], [], 0
-    small = mechanics.J_SMALL
+    small = elasticity.J_SMALL
     for element, points in enumerate(corners):
         if used is not None and not used[element]:
             continue
@@ -247,13 +248,13 @@ def test_the_log_line_gives_data_and_physics_apart(hearts, tmp_path, caplog):
 
 def test_one_evaluation_a_step_for_the_whole_batch(hearts, tmp_path, monkeypatch):
     shapes = []
-    original = mechanics.deformation_gradient
+    original = elasticity.deformation_gradient
 
     def counting(displacement, *others):
         shapes.append(tuple(displacement.shape))
         return original(displacement, *others)
 
-    monkeypatch.setattr(mechanics, "deformation_gradient", counting)
+    monkeypatch.setattr(elasticity, "deformation_gradient", counting)
     train(Recorder(batch_size=3), hearts, tmp_path / "m", epochs=1, val=[])
     assert shapes == [(3, 38, 3)] * 2
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from meshstage.checkpoint import load_checkpoint
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
 from meshstage.errors import ContinueLater, InputError
-from meshstage.model_files import checkpoint_name
-from meshstage.training import siblings
-from meshstage.training.siblings import output_directory
+from meshstage.models import siblings
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
+from meshstage.models.siblings import output_directory
+from meshstage.training.distributed import DistributedContext
+from meshstage.training.samples import PhaseSampleDataset
 from shared_data import shared
 from small_training import TrainSmall, run
 

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 
 from judged import MadeSubject, made_statistics
-from meshstage.checkpoint import load_checkpoint
 from meshstage.errors import InputError
-from meshstage.model_files import checkpoint_name
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.names import checkpoint_name
 from meshstage.training.plan import epoch_order
 from meshstage.training.step import make_optimizer, optimizer_step
 from small_training import TrainSmall, run

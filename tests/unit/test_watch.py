@@ -9,7 +9,7 @@ import pytest
 
 from meshstage.errors import InputError
 from meshstage.files import write_json
-from meshstage.watch import describe, read_events, read_progress
+from meshstage.models.watch import describe, read_events, read_progress
 
 START = datetime(2026, 1, 2, 3, 0, 0, tzinfo=UTC)
 

@@ -14,14 +14,15 @@ import pytest
 import pyvista as pv
 import torch
 
-from meshstage.cohort import ingest_subject, load_subjects
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.demo import make_demo_cohort
-from meshstage.distributed import DistributedContext
+from meshstage.cohort.demo import make_demo_cohort
+from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.statistics import compute_statistics, read_statistics, write_statistics
+from meshstage.cohort.subject import load_subjects
+from meshstage.cohort.template import build_template, load_template
 from meshstage.errors import InputError
 from meshstage.files import read_json, write_json
-from meshstage.statistics import compute_statistics, read_statistics, write_statistics
-from meshstage.template import build_template, load_template
+from meshstage.training.distributed import DistributedContext
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.workflow import WorkflowInferPhysicsNeMo, WorkflowTrainPhysicsNeMo
 from model_directories import PlainReader
 from small_models import different_weights, small_method

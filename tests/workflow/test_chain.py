@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from browser import Browser
-from meshstage.meshes import read_mesh, write_mesh
+from meshstage.meshes.reading import read_mesh, write_mesh
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from small_models import different_weights
 from workflow.project import Project

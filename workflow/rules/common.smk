@@ -10,28 +10,24 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
-from meshstage.configuration import (
+from meshstage.config.runs import (
     NETWORK_OPTIONS,
     check_config,
     read_runs,
     resumed_runs,
 )
 from meshstage.errors import InputError
-from meshstage.launching import shape_of, time_budget
-from meshstage.manifest import (
-    input_files,
-    read_subjects_table,
-    subject_stems,
-    template_name,
-)
-from meshstage.model_files import (
+from meshstage.launch.plan import shape_of, time_budget
+from meshstage.cohort.manifest import template_name
+from meshstage.config.subjects import input_files, read_subjects_table, subject_stems
+from meshstage.models.names import (
     TAGS,
     checkpoint_epochs,
     checkpoint_name,
     metadata_name,
     model_file_names,
 )
-from meshstage.sources import source_files
+from meshstage.config.sources import source_files
 
 SCHEMAS = Path(workflow.basedir) / "workflow" / "schemas"
 DEMO = "results/demo/cohort"

@@ -8,9 +8,9 @@ from xml.etree import ElementTree
 
 import numpy as np
 
-from meshstage.cohort import Subject
+from meshstage.cohort.subject import Subject
 from meshstage.errors import InputError, Problem
-from meshstage.meshes import point_array, read_mesh
+from meshstage.meshes.reading import point_array, read_mesh
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
+from meshstage.config.subjects import SPLITS
 from meshstage.errors import InputError, Problem
 from meshstage.figures import style
 from meshstage.files import read_json
-from meshstage.subjects_table import SPLITS
 
 _MOST_STAGES = 40
 _MOST_SUBJECTS = 60

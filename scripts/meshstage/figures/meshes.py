@@ -14,11 +14,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 from PIL import Image
 
+from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.figures.cases import Case
 from meshstage.files import atomic
-from meshstage.metrics import triangles_of
-from meshstage.subjects_table import SPLITS
+from meshstage.judging.metrics import triangles_of
 
 _PIXELS = 420
 _VIEW = (1.0, -1.4, 0.75)  # from the front, above: into the cavity of a heart with its base up

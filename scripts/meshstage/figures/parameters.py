@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from meshstage.check import Report
-from meshstage.check_report import summary
+from meshstage.checks.cohort import Report
+from meshstage.checks.report import summary
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
-from meshstage.model_files import TAGS, metadata_name
+from meshstage.models.names import TAGS, metadata_name
 
 # Keys of the metadata in the order of the table; all other single values describe the network.
 _TRAINING = {

@@ -8,11 +8,11 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from meshstage.config.subjects import SPLITS
 from meshstage.errors import InputError, Problem
 from meshstage.figures import style
 from meshstage.files import read_json
-from meshstage.model_files import LIVE, LOSSES, RMSE_JSON
-from meshstage.subjects_table import SPLITS
+from meshstage.models.names import LIVE, LOSSES, RMSE_JSON
 
 
 def read_training(model: Path) -> tuple[list[float], list[dict[str, Any]], int | None]:

@@ -14,10 +14,11 @@ import matplotlib
 import numpy as np
 import pyvista as pv
 
+from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.figures.cases import Case
-from meshstage.metrics import rmse, skill, square_errors, triangles_of
-from meshstage.subjects_table import SPLITS
+from meshstage.judging.metrics import rmse, skill, triangles_of
+from meshstage.motion.residuals import square_errors
 
 _TEMPLATE = Path(__file__).with_name("viewer.html")
 _LARGEST_INT16 = 32767

@@ -11,9 +11,9 @@ from typing import Any
 
 import torch
 
+from meshstage.cohort.template import Template
 from meshstage.files import atomic, write_json
-from meshstage.model_files import LOSSES, RMSE_CSV, RMSE_JSON, SHAPE_MODEL
-from meshstage.template import Template
+from meshstage.models.names import LOSSES, RMSE_CSV, RMSE_JSON, SHAPE_MODEL
 from meshstage.training.state import Progress
 
 _PACKAGES = ("torch", "nvidia-physicsnemo", "torch-geometric", "numpy", "vtk", "snakemake")

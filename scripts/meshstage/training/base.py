@@ -9,17 +9,17 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meshstage.checkpoint import load_checkpoint
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
-from meshstage.statistics import Statistics
-from meshstage.template import Template
+from meshstage.cohort.statistics import Statistics
+from meshstage.cohort.template import Template
+from meshstage.models.checkpoint import load_checkpoint
+from meshstage.models.journal import Journal
+from meshstage.models.live import RunFolder
+from meshstage.models.owner import owned
 from meshstage.training import record
-from meshstage.training.journal import Journal
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.leaving import Watch
-from meshstage.training.live import RunFolder
 from meshstage.training.loop import Loop
-from meshstage.training.owner import owned
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
 from meshstage.training.settings import (
     check_attributes,

@@ -9,11 +9,11 @@ from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
 from meshstage.errors import ContinueLater
+from meshstage.models.journal import Journal
+from meshstage.models.live import RunFolder
 from meshstage.training import record
 from meshstage.training.compiling import compile_network
-from meshstage.training.journal import Journal
 from meshstage.training.leaving import LEAVE, SAVE, Watch, reason
-from meshstage.training.live import RunFolder
 from meshstage.training.plan import Step, epoch_order, epoch_plan, rank_batch
 from meshstage.training.rmse import root_mean_square_error
 from meshstage.training.session import Session

@@ -8,22 +8,22 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meshstage import mechanics
-from meshstage.cohort import Subject
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
+from meshstage.cohort.statistics import Statistics
+from meshstage.cohort.subject import Subject
+from meshstage.cohort.template import Template
 from meshstage.errors import InputError
-from meshstage.statistics import Statistics
-from meshstage.template import Template
-from meshstage.tetrahedra import Tetrahedra, find_tetrahedra, shear_moduli
-from meshstage.training.bodies import (
+from meshstage.mechanics import elasticity
+from meshstage.mechanics.bodies import (
     ON_BAD_ELEMENTS,
     Bodies,
     Strain,
     make_bodies,
     refuse_other_targets,
 )
+from meshstage.mechanics.elements import Tetrahedra, find_tetrahedra, shear_moduli
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.settings import positive_number
 from meshstage.training.state import RmseEntry
 
@@ -68,8 +68,8 @@ class TrainPhysicsNeMoPhysicsInformedMotion(TrainPhysicsNeMoMGN):
 
     def __init__(self) -> None:
         super().__init__()
-        self.mu_kpa = mechanics.MU_KPA
-        self.lambda_lame_kpa = mechanics.LAMBDA_LAME_KPA
+        self.mu_kpa = elasticity.MU_KPA
+        self.lambda_lame_kpa = elasticity.LAMBDA_LAME_KPA
         self.lambda_physics = 1e-4
         self.lambda_volume = 1e-3
         self.lambda_physics_warmup = 0

@@ -7,14 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from torch import nn
 
-from meshstage.checkpoint import (
+from meshstage.cohort.statistics import Statistics
+from meshstage.cohort.template import Template
+from meshstage.files import read_json, write_json
+from meshstage.models.checkpoint import (
     load_checkpoint,
     load_weights,
     refuse_differences,
     save_checkpoint,
 )
-from meshstage.files import read_json, write_json
-from meshstage.model_files import (
+from meshstage.models.live import RunFolder
+from meshstage.models.names import (
     LOSSES,
     RMSE_CSV,
     RMSE_JSON,
@@ -22,10 +25,7 @@ from meshstage.model_files import (
     checkpoint_name,
     metadata_name,
 )
-from meshstage.statistics import Statistics
-from meshstage.template import Template
 from meshstage.training.artifacts import copy_template, surroundings, write_history
-from meshstage.training.live import RunFolder
 from meshstage.training.settings import function_fields
 from meshstage.training.state import RmseEntry
 from meshstage.training.step import parameter_type

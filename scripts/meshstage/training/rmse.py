@@ -6,7 +6,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
-from meshstage.distributed import DistributedContext
+from meshstage.training.distributed import DistributedContext
 from meshstage.training.step import Feed
 
 

@@ -7,13 +7,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meshstage.checkpoint import load_weights
-from meshstage.dataset import PhaseSampleDataset
-from meshstage.distributed import DistributedContext
+from meshstage.cohort.statistics import Statistics
+from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem
-from meshstage.statistics import Statistics
-from meshstage.template import Template
+from meshstage.models.checkpoint import load_weights
 from meshstage.training import record
+from meshstage.training.distributed import DistributedContext
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.state import Progress
 from meshstage.training.step import Feed, make_optimizer, parameter_type, resolve_precision
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from meshstage.dataset import PhaseSampleDataset
+from meshstage.cohort.statistics import Statistics
+from meshstage.cohort.template import Template
 from meshstage.errors import InputError
 from meshstage.files import sha256
-from meshstage.statistics import Statistics
-from meshstage.template import Template
+from meshstage.training.samples import PhaseSampleDataset
 
 if TYPE_CHECKING:
     from meshstage.training.base import TrainPhysicsNeMoBase

@@ -3,8 +3,8 @@
 import numpy as np
 import torch
 
-from meshstage.dataset import PhaseSampleDataset
 from meshstage.errors import InputError
+from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.state import Progress
 
 

@@ -5,9 +5,9 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from meshstage.dataset import PhaseSampleDataset
+from meshstage.cohort.statistics import Statistics
 from meshstage.errors import InputError
-from meshstage.statistics import Statistics
+from meshstage.training.samples import PhaseSampleDataset
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 

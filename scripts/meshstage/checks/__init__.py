@@ -1,0 +1,1 @@
+"""Judge a cohort before anything is trained on it."""

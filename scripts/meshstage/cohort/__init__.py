@@ -1,0 +1,1 @@
+"""Subjects on one template: names, manifests, shape model, template, ingest, statistics."""

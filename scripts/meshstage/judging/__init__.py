@@ -1,0 +1,1 @@
+"""What a model is worth: metrics, evaluation, its checks and its summary."""

@@ -1,0 +1,1 @@
+"""How processes of a training are started: plan, processes, SLURM."""

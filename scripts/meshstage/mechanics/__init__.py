@@ -1,0 +1,1 @@
+"""What tissue resists: elasticity, elements, bodies."""

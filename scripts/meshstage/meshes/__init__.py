@@ -1,0 +1,1 @@
+"""Mesh files of other people: formats, signatures, reading, cells."""

@@ -1,0 +1,1 @@
+"""Population motion models that need no network."""

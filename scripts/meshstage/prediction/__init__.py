@@ -1,0 +1,1 @@
+"""Ask a trained model: the predictor, written predictions, stress, export."""

@@ -1,0 +1,238 @@
+"""Predict subjects, and write what is predicted: moved meshes by phase, playable as animation."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree
+
+import numpy as np
+import pyvista as pv
+
+from meshstage.cohort.manifest import Manifest, read_manifest, read_shape_scores
+from meshstage.cohort.shape_model import read_shape_model
+from meshstage.errors import InputError, Problem, raise_if_any
+from meshstage.files import atomic
+from meshstage.meshes.cells import cell_fingerprint
+from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
+from meshstage.models.names import SHAPE_MODEL
+from meshstage.prediction.predictor import Predictor, check_stages
+
+if TYPE_CHECKING:
+    from meshstage.prediction.stress import Tissue
+
+
+@dataclass(frozen=True)
+class Question:
+    """One subject to predict.
+
+    Parameters
+    ----------
+    subject_id : str
+    stem : str
+        Name of its folder and animation.
+    points : (n_points, 3) float64, mm
+        The subject's undeformed points.
+    shape_scores : (n_pca,) float64, standard deviations
+    stages : (n_stages,) float64
+    """
+
+    subject_id: str
+    stem: str
+    points: np.ndarray
+    shape_scores: np.ndarray
+    stages: np.ndarray
+
+
+def questions_of_manifests(
+    predictor: Predictor, paths: Sequence[Path], stages: Sequence[float] | None = None
+) -> list[Question]:
+    """Read the subjects that are to be predicted; a manifest here needs no targets.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    paths : sequence of Path
+        Manifests.
+    stages : sequence of float, optional
+        By default each manifest's own, or else those of the training.
+
+    Raises
+    ------
+    InputError
+        With the problems of all manifests: what they name cannot be read or does not fit the
+        model, or two have the same id.
+    """
+    check_stages(stages or ())
+    questions: dict[str, Question] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        try:
+            question = _question(predictor, read_manifest(path, targets_required=False), stages)
+        except InputError as error:
+            problems += error.problems
+            continue
+        if question.stem in questions:
+            what = f"the subject_id {question.subject_id!r} stands in two of these manifests"
+            problems.append(Problem(what, "name each subject once", str(path)))
+        questions[question.stem] = question
+    raise_if_any(problems)
+    return list(questions.values())
+
+
+def _question(predictor: Predictor, manifest: Manifest, stages: Sequence[float] | None) -> Question:
+    scores = _read_scores(predictor, manifest.shape_scores_path)
+    chosen = _chosen_stages(predictor, manifest.stages if stages is None else stages)
+    points = subject_points(predictor, manifest, scores)
+    return Question(manifest.subject_id, manifest.stem, points, scores, chosen)
+
+
+def question_of_scores(
+    predictor: Predictor, path: Path, stages: Sequence[float] | None = None
+) -> Question:
+    """Read shape scores alone; they stand for a subject that is called like their file.
+
+    Raises
+    ------
+    InputError
+        If the scores cannot be read or do not fit the model.
+    """
+    check_stages(stages or ())
+    scores, chosen = _read_scores(predictor, path), _chosen_stages(predictor, stages or ())
+    return Question(path.stem, path.stem, shape_points(predictor, scores), scores, chosen)
+
+
+def _chosen_stages(predictor: Predictor, stages: Sequence[float] | np.ndarray) -> np.ndarray:
+    chosen = np.asarray(stages if len(stages) else predictor.stages_trained, np.float64)
+    if not chosen.size:
+        what, todo = "the model does not tell the stages of its training", "give --stages"
+        raise InputError(Problem(what, todo, str(predictor.directory)))
+    return chosen + 0.0  # -0.0 is stage 0
+
+
+def _read_scores(predictor: Predictor, path: Path) -> np.ndarray:
+    scores = read_shape_scores(path)
+    try:
+        predictor.check_scores(scores)
+    except InputError as error:
+        raise InputError(*(Problem(p.what, p.todo, str(path)) for p in error.problems)) from None
+    return scores
+
+
+def subject_points(
+    predictor: Predictor, manifest: Manifest, shape_scores: np.ndarray
+) -> np.ndarray:
+    """Read the points of a subject's own reference mesh; without one, reconstruct them.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    manifest : Manifest
+        Its reference has the template's cells, or is the volume whose surface the template is.
+    shape_scores : (n_pca,) array, standard deviations
+
+    Returns
+    -------
+    (n_points, 3) float64 array, mm
+
+    Raises
+    ------
+    InputError
+        If the reference has other points or cells than the template.
+    """
+    if not manifest.fitted_reference_mesh:
+        return shape_points(predictor, shape_scores)
+    path, mesh = manifest.reference_path, predictor.mesh
+    reference = read_mesh(path)
+    ids = mesh.point_data.get(POINT_IDS)
+    if ids is not None and isinstance(reference, pv.UnstructuredGrid):
+        surface = extract_surface(reference)
+        if np.array_equal(surface.point_data[POINT_IDS], ids):
+            reference = surface
+    what = None
+    if reference.n_points != mesh.n_points:
+        what = f"has {reference.n_points} points, the model's template has {mesh.n_points}"
+    elif cell_fingerprint(reference) != cell_fingerprint(mesh):
+        what = "has other cells than the model's template"
+    if what:
+        todo = "fit the reference with the template that the model was trained on"
+        raise InputError(Problem(what, todo, str(path), manifest.subject_id))
+    if problem := non_finite(np.asarray(reference.points), "the points"):
+        raise InputError(Problem(problem.what, problem.todo, str(path), manifest.subject_id))
+    return np.array(reference.points, np.float64)
+
+
+def shape_points(predictor: Predictor, shape_scores: np.ndarray) -> np.ndarray:
+    """Reconstruct a subject's points from its scores; the template's own without a shape model.
+
+    A model of a volume's surface may have fewer scores than the shape model has modes, or more:
+    those that both have count.
+
+    Returns
+    -------
+    (n_points, 3) float64 array, mm
+    """
+    path = predictor.template_folder / SHAPE_MODEL
+    if not path.exists():
+        return predictor.points
+    model = read_shape_model(path, len(predictor.points))
+    n = min(model.n_modes, len(shape_scores))
+    offset = (shape_scores[:n] * np.sqrt(model.eigenvalues[:n])) @ model.components[:n]
+    mean = predictor.points if model.mean is None else model.mean.reshape(-1, 3)
+    return mean + offset.reshape(-1, 3)
+
+
+def moves_meshes(predictor: Predictor) -> bool:
+    """Say whether the target is a displacement, so that it moves points."""
+    by_name = predictor.n_target == 3 and predictor.target_array == "displacement"
+    return bool(predictor.metadata.get("target_is_displacement", by_name))
+
+
+def write_prediction(
+    output: Path,
+    predictor: Predictor,
+    question: Question,
+    targets: np.ndarray,
+    tissue: "Tissue | None" = None,
+) -> tuple[Path, list[Path]]:
+    """Write one mesh a stage, and a ``.pvd`` that plays them with the stage as time.
+
+    Parameters
+    ----------
+    output : Path
+        Gets a folder of the subject.
+    predictor : Predictor
+    question : Question
+    targets : (n_stages, n_points, n_target) array
+    tissue : Tissue, optional
+        Writes stress and strain on the cells too.
+
+    Returns
+    -------
+    animation : Path
+        The ``.pvd``.
+    meshes : list of Path
+        One a stage.
+    """
+    suffix = ".vtp" if isinstance(predictor.mesh, pv.PolyData) else ".vtu"
+    folder, moved = output / question.stem, moves_meshes(predictor)
+    root = ElementTree.Element("VTKFile", type="Collection", version="0.1")
+    collection = ElementTree.SubElement(root, "Collection")
+    paths = []
+    for index, (stage, target) in enumerate(zip(question.stages.tolist(), targets, strict=True)):
+        mesh = predictor.mesh.copy()
+        mesh.clear_data()
+        mesh.points = question.points + target if moved else question.points.copy()
+        mesh.point_data[predictor.target_array] = target if target.shape[1] > 1 else target[:, 0]
+        if tissue:
+            mesh.cell_data.update(tissue.cell_arrays(question.points, target))
+        # The whole stage, so that 0.291 and 0.295 stay apart; the index keeps files in order.
+        file = f"phase_{index:03d}_stage_{stage!r}{suffix}"
+        write_mesh(folder / file, mesh)
+        paths.append(folder / file)
+        ElementTree.SubElement(collection, "DataSet", timestep=repr(stage), file=file)
+    ElementTree.indent(root)
+    animation = folder / f"{question.stem}.pvd"
+    with atomic(animation) as temporary:
+        ElementTree.ElementTree(root).write(temporary, encoding="utf-8", xml_declaration=True)
+    return animation, paths

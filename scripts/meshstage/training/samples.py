@@ -1,0 +1,99 @@
+"""Training samples: one a (subject, phase), its targets read through the memory map."""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import Dataset
+
+from meshstage.cohort.subject import Subject
+from meshstage.errors import InputError
+
+
+class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
+    """Samples of some subjects, in the order subject by subject, phase by phase.
+
+    Parameters
+    ----------
+    subjects : sequence of Subject
+        At least one; all on one template, with one width of target and number of scores.
+    cache_max_samples : int
+        Private copies of targets to keep, oldest dropped first; 0 uses the memory map alone,
+        which every process of a machine shares.
+
+    Attributes
+    ----------
+    shape_scores : (n_samples, n_pca) float64 array, standard deviations
+    stages : (n_samples,) float64 array in [0, 1]
+    n_points, n_features, n_target : int
+        Nodes of the template, inputs a node (x, y, z, scores, stage), components of a target.
+    subject_ids : list of str
+        One a subject, in order.
+
+    Raises
+    ------
+    InputError
+        If there is no sample, or subjects differ in shape.
+    """
+
+    def __init__(self, subjects: Sequence[Subject], cache_max_samples: int = 0) -> None:
+        if not subjects:
+            raise InputError("no subject to make samples of: give at least one ingested subject")
+        shapes = {(s.targets.shape[1:], len(s.shape_scores)) for s in subjects}
+        if len(shapes) > 1:
+            raise InputError(
+                f"subjects {', '.join(s.id for s in subjects)} differ in points, components or "
+                "number of shape scores; ingest them on one template and check them first"
+            )
+        if cache_max_samples < 0:
+            raise InputError(f"cache_max_samples is {cache_max_samples}, it must not be negative")
+        self.subjects = list(subjects)
+        self.subject_ids = [subject.id for subject in subjects]
+        # The same pages without the class: an index into a np.memmap takes 8 times as long.
+        self._mapped = [np.asarray(subject.targets) for subject in subjects]
+        self._where = [(s, p) for s, subj in enumerate(subjects) for p in range(len(subj.stages))]
+        self.shape_scores = np.stack([subjects[s].shape_scores for s, _ in self._where])
+        self.stages = np.array([subjects[s].stages[p] for s, p in self._where])
+        _, self.n_points, self.n_target = subjects[0].targets.shape
+        self.n_features = 3 + self.shape_scores.shape[1] + 1
+        self._cache_max_samples = cache_max_samples
+        self._cache: OrderedDict[int, np.ndarray] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._where)
+
+    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor, Tensor]:
+        """Give index, shape scores (n_pca,), stage () and targets (n_points, n_target)."""
+        return (
+            index,
+            torch.from_numpy(self.shape_scores[index].astype(np.float32)),
+            torch.tensor(self.stages[index], dtype=torch.float32),
+            torch.from_numpy(self._targets(index).copy()),
+        )
+
+    def targets(self, indices: Sequence[int]) -> Tensor:
+        """Copy the targets of some samples: (len(indices), n_points, n_target) float32."""
+        batch = torch.empty((len(indices), self.n_points, self.n_target))
+        for row, index in zip(batch.numpy(), indices, strict=True):
+            row[...] = self._targets(index)
+        return batch
+
+    def describe(self, index: int) -> str:
+        """Name a sample as people do: subject, phase and stage."""
+        subject, phase = self._where[index]
+        return (
+            f"subject {self.subject_ids[subject]}, phase {phase} (stage {self.stages[index]:.6g})"
+        )
+
+    def _targets(self, index: int) -> np.ndarray:
+        subject, phase = self._where[index]
+        mapped = self._mapped[subject][phase]
+        if not self._cache_max_samples:
+            return mapped
+        if index not in self._cache:
+            self._cache[index] = np.array(mapped)
+            if len(self._cache) > self._cache_max_samples:
+                self._cache.popitem(last=False)
+        return self._cache[index]
