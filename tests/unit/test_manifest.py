@@ -230,7 +230,7 @@ def test_the_templates_name_is_known_from_its_path(mesh: str, surface: bool, nam
 
 @pytest.mark.spawn
 def test_importing_manifests_loads_no_mesh_library() -> None:
-    code = "import sys, meshstage.manifest; print(*sys.modules)"
+    code = "import sys, meshstage.cohort.manifest; print(*sys.modules)"
     done = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=SCRIPTS
     )

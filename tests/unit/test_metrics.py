@@ -6,6 +6,7 @@ import pyvista as pv
 
 from meshstage.errors import InputError
 from meshstage.judging import metrics
+from meshstage.motion.residuals import square_errors
 
 RADIUS = 30.0  # mm
 
@@ -30,15 +31,15 @@ def test_rmse_counts_points_and_not_components() -> None:
     truth = np.zeros((4, 3))
     # Each point is off by 3 and 4 in two components: 5 in all.
     guess = np.tile([3.0, 0.0, 4.0], (4, 1))
-    assert metrics.rmse(metrics.square_errors(guess, truth)) == 5.0
+    assert metrics.rmse(square_errors(guess, truth)) == 5.0
     guess[:2] = 0  # half of the points right
-    assert metrics.rmse(metrics.square_errors(guess, truth)) == pytest.approx(5 / np.sqrt(2))
+    assert metrics.rmse(square_errors(guess, truth)) == pytest.approx(5 / np.sqrt(2))
 
 
 def test_square_errors_do_not_lose_float32_digits() -> None:
     truth, guess = np.float32([[0.1, 0, 0]]), np.float32([[1e4, 0, 0]])
     # The difference needs more digits than float32 has; Python's own floats are float64.
-    assert metrics.square_errors(guess, truth)[0] == (float(guess[0, 0]) - float(truth[0, 0])) ** 2
+    assert square_errors(guess, truth)[0] == (float(guess[0, 0]) - float(truth[0, 0])) ** 2
 
 
 @pytest.mark.parametrize(
