@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 from command_line import new_parser, run
+from meshstage.config.networks import LOSSES, NETWORKS
 
 
 def main(arguments: argparse.Namespace) -> int:
@@ -52,6 +53,7 @@ def _refuse_half_a_use(arguments: argparse.Namespace) -> None:
 
 def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
     table = arguments.subjects_table
+    network = ", ".join(arguments.network or []) or None
     if arguments.mesh:
         from meshstage.checks.files import check_files
 
@@ -60,7 +62,7 @@ def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
             table,
             arguments.surface,
             arguments.edges,
-            arguments.network,
+            network,
             arguments.jobs,
         )
     from meshstage.checks.cohort import check_cohort, ingested_entries
@@ -71,7 +73,7 @@ def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
     entries, problems = ingested_entries(arguments.subjects, rows)
     template = load_template(arguments.template)
     problems += _region_problems(template, arguments.region) if arguments.region else []
-    return check_cohort(template, entries, table, arguments.network, problems)
+    return check_cohort(template, entries, table, network, problems)
 
 
 def _region_problems(template, array: str):  # type: ignore[no-untyped-def]
@@ -111,7 +113,11 @@ def _parser() -> argparse.ArgumentParser:
         "--report-only", action="store_true", help="exit with 0 even if there are errors"
     )
     parser.add_argument(
-        "--network", choices=["mgn", "mlp", "physics"], help="the network that is to be trained"
+        "--network",
+        nargs="+",
+        choices=[*NETWORKS, *LOSSES],
+        metavar="NAME",
+        help=f"networks and losses of the training ({', '.join([*NETWORKS, *LOSSES])})",
     )
     parser.add_argument(
         "--region", metavar="NAME", help="array that is to name regions (with --template)"

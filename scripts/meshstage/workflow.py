@@ -16,11 +16,12 @@ from meshstage.cohort.ingest import ingest_subject
 from meshstage.cohort.statistics import compute_statistics, read_statistics, write_statistics
 from meshstage.cohort.subject import load_subjects
 from meshstage.cohort.template import build_template, load_template
+from meshstage.config.networks import NETWORKS
 from meshstage.config.subjects import SubjectRow, subject_stems
 from meshstage.errors import InputError, raise_if_any
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.directory import Epoch
-from meshstage.models.names import TAGS, checkpoint_name, metadata_name
+from meshstage.models.names import checkpoint_name, metadata_name
 from meshstage.models.siblings import output_directory as directory_of_run
 from meshstage.prediction.predictor import load_predictor
 from meshstage.prediction.writing import questions_of_manifests, write_prediction
@@ -214,8 +215,8 @@ class WorkflowTrainPhysicsNeMo:
             for stem, row in zip(stems, rows, strict=True)
         }
         entries = [Entry(row, records[stem]) for stem, row in zip(stems, rows, strict=True)]
-        networks = {tag: network for network, tag in TAGS.items()}
-        network = networks.get(self.training_method.model_tag)
+        tag = self.training_method.model_tag
+        network = next((kind.name for kind in NETWORKS.values() if kind.tag == tag), None)
         report = check_cohort(template, entries, network=network)
         for problem in report.problems:
             if problem.severity == "warning":

@@ -5,7 +5,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from meshstage.config.runs import NETWORK_OPTIONS, check_config, read_runs, resumed_runs
+from meshstage.config.networks import NETWORKS
+from meshstage.config.runs import check_config, read_runs, resumed_runs
 from meshstage.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -103,9 +104,9 @@ def test_wrong_table_of_runs_is_one_sentence(tmp_path, text, words):
 
 def test_network_options_are_columns_of_the_schema():
     schema = yaml.safe_load((SCHEMAS / "runs.schema.yaml").read_text(encoding="utf-8"))
-    assert set(schema["properties"]["network"]["enum"]) == set(NETWORK_OPTIONS)
-    for options in NETWORK_OPTIONS.values():
-        assert set(options) <= set(schema["properties"])
+    assert set(schema["properties"]["network"]["enum"]) == set(NETWORKS)
+    for kind in NETWORKS.values():
+        assert set(kind.options) <= set(schema["properties"])
 
 
 def test_config_readme_names_every_key_and_column():

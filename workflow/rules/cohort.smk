@@ -98,13 +98,13 @@ rule check:
         template=subpath(input.template, parent=True),
         subjects=subject_directories(),
         directory=subpath(output.json, parent=True),
-        network=NEEDIEST_NETWORK,
+        networks=NETWORKS_OF_RUNS,
         region=REGION,
     shell:
         r"""
         python {input.script:q} \
             --template {params.template:q} \
-            --network {params.network:q} \
+            --network {params.networks:q} \
             {params.region:q} \
             --subjects-table {input.table:q} \
             --subjects {params.subjects:q} \

@@ -11,17 +11,16 @@ from pathlib import Path
 sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
 
 from meshstage.config.runs import (
-    NETWORK_OPTIONS,
     check_config,
     read_runs,
     resumed_runs,
 )
+from meshstage.config.networks import NETWORKS
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
 from meshstage.cohort.manifest import template_name
 from meshstage.config.subjects import input_files, read_subjects_table, subject_stems
 from meshstage.models.names import (
-    TAGS,
     checkpoint_epochs,
     checkpoint_name,
     metadata_name,
@@ -135,10 +134,8 @@ RUNS = or_exit(lambda: read_runs(Path(config["runs"]), SCHEMAS / "runs.schema.ya
 RESUMES = or_exit(lambda: resumed_runs(config["resume"], RUNS))
 MODELS = [*RUNS, *RESUMES]
 
-# What the check must demand of the template: tetrahedra, or edges, or neither.
-NEEDIEST_NETWORK = min(
-    (run["network"] for run in RUNS.values()), key=["physics", "mgn", "mlp"].index
-)
+# What the check must demand of the template: edges, tetrahedra, or neither.
+NETWORKS_OF_RUNS = list(dict.fromkeys(run["network"] for run in RUNS.values()))
 
 
 def settings_of(model):
@@ -146,9 +143,14 @@ def settings_of(model):
     return RESUMES.get(model) or RUNS[model]
 
 
+def network_of(model):
+    """The registry's row of a model's network."""
+    return NETWORKS[settings_of(model)["network"]]
+
+
 def model_file(model, name=checkpoint_name):
     """A file of a model: its final checkpoint, or what another function of its tag names."""
-    return f"{RESULTS}/models/{model}/{name(TAGS[settings_of(model)['network']])}"
+    return f"{RESULTS}/models/{model}/{name(network_of(model).tag)}"
 
 
 def use_profile_of_train(name):
@@ -180,12 +182,12 @@ def model_outputs(model):
     """Every file of a model."""
     settings = settings_of(model)
     names = model_file_names(
-        TAGS[settings["network"]],
+        network_of(model).tag,
         checkpoint_epochs(
             settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
         ),
         Path(TEMPLATE_MESH).name,
-        has_edges=settings["network"] != "mlp",
+        has_edges=network_of(model).needs_edges,
         has_shape_model=HAS_SHAPE_MODEL,
     )
     return [f"{RESULTS}/models/{model}/{name}" for name in names]
@@ -207,9 +209,7 @@ def resume_source(model):
     settings = RESUMES[model]
     parent = settings_of(settings["parent"])
     last = settings["start"] == parent["epochs"]
-    name = checkpoint_name(
-        TAGS[settings["network"]], None if last else settings["start"]
-    )
+    name = checkpoint_name(network_of(model).tag, None if last else settings["start"])
     return f"{RESULTS}/models/{settings['parent']}/{name}"
 
 

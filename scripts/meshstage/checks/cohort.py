@@ -13,12 +13,11 @@ from meshstage.checks.leakage import Entry, shared_phases
 from meshstage.cohort.subject import load_record
 from meshstage.cohort.subject_record import SubjectRecord
 from meshstage.cohort.template import Template
+from meshstage.config.networks import needs_edges, needs_tetrahedra
 from meshstage.config.subjects import SubjectRow
 from meshstage.errors import InputError, Problem
 from meshstage.files import real_path
 from meshstage.mechanics.elements import find_tetrahedra
-
-GRAPH_NETWORKS = ("mgn", "physics")
 
 # A phase this many times larger than the usual one is a unit or a typing error, not a motion.
 FAR_OUTSIDE = 100.0
@@ -33,7 +32,7 @@ class Report:
     template : str
         File of the template.
     network : str, optional
-        The network that the cohort was checked for.
+        The networks and loss terms that the cohort was checked for, with commas between.
     n_subjects : dict of str to int
         By split.
     n_phases : int
@@ -74,9 +73,10 @@ def check_cohort(
         One a row of the table, in its order; a manifest that stands twice comes twice.
     table : Path, optional
         The table of subjects; without it nothing is known of splits.
-    network : "mgn", "mlp" or "physics", optional
-        A template without edges is an error for a network on a graph; `physics` also needs
-        tetrahedra, and targets that are displacements.
+    network : str, optional
+        Names of networks and loss terms, with commas between. A template without edges is an
+        error for a network on a graph; a strain energy needs tetrahedra, and targets that are
+        displacements.
     more : sequence of Problem
         What was found before there were entries.
     """
@@ -84,7 +84,7 @@ def check_cohort(
     problems = [
         *more,
         *_template_problems(template, network),
-        *(_physics_problems(unique, template) if network == "physics" else ()),
+        *(_physics_problems(unique, template) if needs_tetrahedra(network or "") else ()),
         *_count_problem(unique, template),
         *_table_problems(entries, table),
         *_id_problems(unique),
@@ -115,7 +115,7 @@ def _template_problems(template: Template, network: str | None) -> Iterator[Prob
             what=warning,
             todo="use a mesh with cells, or the network mlp" if no_edges else "check the mesh",
             file=template.source,
-            severity="error" if no_edges and network in GRAPH_NETWORKS else "warning",
+            severity="error" if no_edges and needs_edges(network or "") else "warning",
         )
 
 

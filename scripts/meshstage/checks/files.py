@@ -38,7 +38,8 @@ def check_files(
         The table of subjects.
     surface, edges
         As in `prepare_template`.
-    network : "mgn", "mlp" or "physics", optional
+    network : str, optional
+        As in `check_cohort`.
     jobs : int
         Processes that read; with 1, this one.
 

@@ -1,12 +1,17 @@
 """The registry of networks and losses: everything that is known of one without importing torch."""
 
+import ast
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
+
+from meshstage.errors import InputError, Problem
+from meshstage.files import read_text
 
 COMMON = (
     "epochs", "batch_size", "learning_rate", "grad_clip_norm", "seed", "rmse_log_interval",
     "loss_log_interval", "max_skipped_fraction", "recovery_interval", "precision", "compile",
-    "device_memory_fraction",
+    "device_memory_fraction", "losses",
 )  # fmt: skip
 """Settings that every training has."""
 
@@ -71,6 +76,8 @@ class NetworkKind:
         Loss terms that it always has, by their name in `LOSSES`.
     needs_edges : bool
         Whether it has a graph: the model directory holds its edges.
+    file : Path, optional
+        Where the class stands, for a network of the user's own.
     """
 
     name: str
@@ -81,6 +88,25 @@ class NetworkKind:
     defaults: dict[str, Any] = field(default_factory=dict)
     losses: tuple[str, ...] = ()
     needs_edges: bool = False
+    file: Path | None = None
+
+    def losses_with(self, more: str = "") -> tuple[str, ...]:
+        """Names of its loss terms: its own, and those of a cell of the column ``losses``."""
+        return tuple(dict.fromkeys([*self.losses, *split_names(more)]))
+
+    def settings_with(self, losses: str = "") -> tuple[str, ...]:
+        """Names of the settings that it has, given a cell of the column ``losses``."""
+        of_losses = (LOSSES[name].options for name in self.losses_with(losses))
+        return (*COMMON, *self.options, *(option for options in of_losses for option in options))
+
+
+def split_names(cell: str) -> list[str]:
+    """Split a cell that lists names.
+
+    >>> split_names("mgn, mlp,")
+    ['mgn', 'mlp']
+    """
+    return [name for part in cell.split(",") if (name := part.strip())]
 
 
 _MGN = ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments")
@@ -115,3 +141,91 @@ NETWORKS = {
         ),
     )
 }
+
+
+def needs_edges(names: str) -> bool:
+    """Whether one of these networks, listed with commas, is a graph."""
+    return any(NETWORKS[name].needs_edges for name in split_names(names) if name in NETWORKS)
+
+
+def needs_tetrahedra(names: str) -> bool:
+    """Whether one of these networks and loss terms needs tetrahedra and displacements."""
+    listed = split_names(names)
+    losses = [loss for name in listed if name in NETWORKS for loss in NETWORKS[name].losses]
+    losses += [name for name in listed if name in LOSSES]
+    return any(LOSSES[loss].needs_tetrahedra for loss in losses)
+
+
+OWN_TAG = "own"
+"""Tag of a network of the user's own whose class names none."""
+
+
+def is_own(network: str) -> bool:
+    """Whether a cell of the column ``network`` names a class in a file of the user's."""
+    return network.partition(":")[0].endswith(".py")
+
+
+def kind_of(network: str, folder: Path) -> NetworkKind:
+    """Give the row of a network; for one of the user's own it is read from the file's text.
+
+    Parameters
+    ----------
+    network : str
+        A name in `NETWORKS`, or ``path/to/file.py:Class``.
+    folder : Path
+        What a relative path is relative to: that of the table of runs.
+
+    Raises
+    ------
+    InputError
+        If there is no such network, file or class.
+    """
+    if network in NETWORKS:
+        return NETWORKS[network]
+    if not is_own(network):
+        raise InputError(
+            Problem(
+                f"network is {network!r}, which is none of {', '.join(NETWORKS)}",
+                "write one of them, or path/to/file.py:Class for a network of your own",
+            )
+        )
+    name, _, class_name = network.partition(":")
+    path = folder / name
+    if not class_name.isidentifier():
+        raise InputError(
+            Problem(f"network is {network!r}, without a class", f"write {name}:NameOfTheClass")
+        )
+    return NetworkKind(
+        network,
+        _own_tag(path, class_name),
+        f"{path}:{class_name}",
+        f"network of your own, {class_name}",
+        options=(),
+        file=path,
+    )
+
+
+def _own_tag(path: Path, class_name: str) -> str:
+    """Read ``model_tag`` from the body of a class, without running the file."""
+    try:
+        body = ast.parse(read_text(path)).body
+    except (SyntaxError, ValueError) as error:
+        if isinstance(error, InputError):
+            raise
+        raise InputError(Problem(f"is no Python file ({error})", "mend it", str(path))) from None
+    classes = {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    if class_name not in classes:
+        raise InputError(
+            Problem(
+                f"has no class {class_name!r}",
+                f"name one of {', '.join(classes)}" if classes else "write one",
+                str(path),
+            )
+        )
+    for node in classes[class_name].body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        if any(isinstance(target, ast.Name) and target.id == "model_tag" for target in targets):
+            value = getattr(node, "value", None)
+            if isinstance(value, ast.Constant) and isinstance(value.value, str):
+                return value.value
+    return OWN_TAG

@@ -9,27 +9,10 @@ from typing import Any
 import jsonschema
 import yaml
 
+from meshstage.config.networks import NETWORKS
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_text
 from meshstage.models.names import checkpoint_epochs
-
-_MGN = ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments")
-
-NETWORK_OPTIONS = {
-    "mgn": _MGN,
-    "mlp": ("layer_size", "num_layers"),
-    "physics": (
-        *_MGN,
-        "mu_kpa",
-        "lambda_lame_kpa",
-        "lambda_physics",
-        "lambda_volume",
-        "lambda_physics_warmup",
-        "mu_array",
-        "on_bad_elements",
-    ),
-}
-"""Columns of runs.tsv that belong to a network; the others belong to all."""
 
 
 def check_config(config: Mapping[str, Any], schema_file: Path, name: str) -> dict[str, Any]:
@@ -161,16 +144,17 @@ def _check_row(run: dict[str, Any], runs: dict[str, dict[str, Any]], where: str)
         raise InputError(
             Problem(f"the run {name!r} is listed already", "give each run its own name", where)
         )
-    for other, options in NETWORK_OPTIONS.items():
-        foreign = [o for o in options if o in run and o not in NETWORK_OPTIONS[network]]
-        if foreign:
-            raise InputError(
-                Problem(
-                    f"{foreign[0]} is an option of network {other}, but run {name!r} is {network}",
-                    "leave the cell empty",
-                    where,
-                )
+    allowed = ("run", "network", *NETWORKS[network].settings_with())
+    foreign = [option for option in run if option not in allowed]
+    if foreign:
+        owners = [kind.name for kind in NETWORKS.values() if foreign[0] in kind.settings_with()]
+        raise InputError(
+            Problem(
+                f"{foreign[0]} is an option of {', '.join(owners)}, but run {name!r} is {network}",
+                "leave the cell empty",
+                where,
             )
+        )
 
 
 def _load_schema(path: Path) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from meshstage.checks.cohort import Report
 from meshstage.checks.report import summary
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
-from meshstage.models.names import TAGS, metadata_name
+from meshstage.models.names import metadata_name, tags_in
 
 # Keys of the metadata in the order of the table; all other single values describe the network.
 _TRAINING = {
@@ -50,7 +50,7 @@ def read_metadata(model: Path) -> dict[str, Any]:
     InputError
         If there are none.
     """
-    for tag in TAGS.values():
+    for tag in tags_in(model):
         if (path := model / metadata_name(tag)).exists():
             metadata: dict[str, Any] = read_json(path)
             return metadata

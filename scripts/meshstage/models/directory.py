@@ -7,7 +7,7 @@ from typing import Any, Literal
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.meshes.reading import read_mesh
-from meshstage.models.names import LIVE, RMSE_JSON, TAGS, checkpoint_name, metadata_name
+from meshstage.models.names import LIVE, RMSE_JSON, checkpoint_name, metadata_name, tags_in
 
 Epoch = int | Literal["best"] | None
 
@@ -124,7 +124,7 @@ def find_model(directory: Path) -> ModelDirectory:
         If there is no model, or its metadata is not an object.
     """
     for files in (directory, directory / LIVE):
-        for tag in TAGS.values():
+        for tag in tags_in(files):
             if any(files.glob(checkpoint_name(tag).replace(".pt", "*.pt"))):
                 path = files / metadata_name(tag)
                 metadata = read_json(path) if path.exists() else {}

@@ -11,9 +11,6 @@ RMSE_CSV = "training_validation_rmse.csv"
 COMPLETE = "complete.json"
 LIVE = "live"
 
-TAGS = {"mgn": "mgn", "mlp": "mlp", "physics": "physics_informed_motion"}
-"""File name tag of each network that a run can name."""
-
 
 def checkpoint_epochs(start: int, epochs: int, interval: int) -> list[int]:
     """Epochs in (start, epochs] whose model is kept: each multiple of the interval, and the last.
@@ -32,6 +29,16 @@ def checkpoint_name(tag: str, epoch: int | None = None) -> str:
 def metadata_name(tag: str) -> str:
     """Name of the metadata beside a checkpoint."""
     return f"{tag}_stage_model_metadata.json"
+
+
+def tags_in(directory: Path) -> list[str]:
+    """Tags of the networks whose checkpoints or metadata lie in a directory, in order.
+
+    A checkpoint of its own comes first: the final one before kept epochs.
+    """
+    names = sorted(path.name for path in directory.glob("*_stage_model*"))
+    names.sort(key=lambda name: not name.endswith("_stage_model.pt"))
+    return list(dict.fromkeys(name.partition("_stage_model")[0] for name in names))
 
 
 def model_file_names(

@@ -10,11 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from meshstage.cohort.statistics import Statistics
+from meshstage.config.networks import NETWORKS
 from meshstage.errors import InputError, Problem
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.models.checkpoint import load_checkpoint, load_weights
 from meshstage.models.directory import Epoch, find_model
-from meshstage.models.names import EDGE_FEATURES, EDGE_INDEX, TAGS
+from meshstage.models.names import EDGE_FEATURES, EDGE_INDEX
 
 if TYPE_CHECKING:
     from meshstage.networks import TemplateGraph
@@ -221,7 +222,7 @@ def load_predictor(
     _refuse_other_template(values, mesh, folder)
     network = _network(model.tag, values, statistics, path)
     load_weights(network, weights, path)
-    graph = None if model.tag == TAGS["mlp"] else _graph(folder, mesh.n_points)
+    graph = None if model.tag == NETWORKS["mlp"].tag else _graph(folder, mesh.n_points)
     chosen = torch.device(device)
     coordinates = torch.from_numpy(statistics.normalise_coordinates(mesh.points))
     return Predictor(
@@ -283,7 +284,7 @@ def _network(tag: str, values: dict[str, Any], statistics: Statistics, path: Pat
     from meshstage.networks import build_fully_connected, build_mesh_graph_net
 
     size = (statistics.n_features, statistics.n_target)
-    is_mlp = tag == TAGS["mlp"]
+    is_mlp = tag == NETWORKS["mlp"].tag
     try:
         options = {name: int(values[name]) for name in (_MLP_OPTIONS if is_mlp else _MGN_OPTIONS)}
     except KeyError as error:
