@@ -78,16 +78,13 @@ def _check(arguments: argparse.Namespace):  # type: ignore[no-untyped-def]
 
 def _region_problems(template, array: str):  # type: ignore[no-untyped-def]
     """Find out before the training what would end the judgement after it."""
-    from dataclasses import replace
-
-    from meshstage.errors import InputError
+    from meshstage.errors import Problem, at, collecting
     from meshstage.judging.metrics import region_points
 
-    try:
+    problems: list[Problem] = []
+    with collecting(problems), at(template.source):
         region_points(template.mesh(), array)
-    except InputError as error:
-        return [replace(problem, file=template.source) for problem in error.problems]
-    return []
+    return problems
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -1,7 +1,8 @@
 """What goes wrong because of an input: problems, each with a place and a remedy."""
 
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -37,6 +38,17 @@ class Problem:
     subject: str | None = None
     phase: str | None = None
     severity: Severity = "error"
+
+    def at(
+        self, file: object = None, subject: str | None = None, phase: str | None = None
+    ) -> "Problem":
+        """Give the problem a place; what it says of its place itself stays."""
+        return replace(
+            self,
+            file=self.file or (None if file is None else str(file)),
+            subject=self.subject or subject,
+            phase=self.phase or phase,
+        )
 
     def sentence(self) -> str:
         """Say where (file, subject, phase), what is wrong and what to do, as one sentence."""
@@ -90,6 +102,25 @@ class InputError(ValueError):
 
 class ContinueLater(Exception):
     """Training left before its end, with everything saved; scripts exit with code 75."""
+
+
+@contextmanager
+def at(file: object = None, subject: str | None = None, phase: str | None = None) -> Iterator[None]:
+    """Add file, subject and phase to problems of an `InputError` that do not name their own."""
+    try:
+        yield
+    except InputError as error:
+        placed = (problem.at(file, subject, phase) for problem in error.problems)
+        raise InputError(*placed, table=error.table) from error
+
+
+@contextmanager
+def collecting(problems: list[Problem]) -> Iterator[None]:
+    """Append the problems of an `InputError` to a list, and go on after the block."""
+    try:
+        yield
+    except InputError as error:
+        problems += error.problems
 
 
 def raise_if_any(problems: Iterable[Problem]) -> None:

@@ -427,7 +427,7 @@ def test_a_file_that_kills_its_reader_is_laid_to_its_subject(cohort: Path) -> No
     # The workers are forked from the process in which the reader has been replaced.
     code = """
 import os, pathlib, sys
-import meshstage.check_files as c, meshstage.examine as e
+import meshstage.checks.files as c, meshstage.cohort.examine as e
 fork = c.multiprocessing.get_context("fork")
 type(fork).set_forkserver_preload = lambda self, names: None
 c.multiprocessing.get_context = lambda kind: fork

@@ -215,7 +215,7 @@ def test_a_template_folder_that_was_tampered_with_is_refused(tmp_path: Path) -> 
 def test_loading_a_template_needs_no_torch(tmp_path: Path) -> None:
     build_template(write_cohort(tmp_path), tmp_path / "template")
     code = (
-        "import sys, pathlib; from meshstage.template import load_template; "
+        "import sys, pathlib; from meshstage.cohort.template import load_template; "
         "load_template(pathlib.Path(sys.argv[1])).edge_features; print('torch' in sys.modules)"
     )
     done = subprocess.run(

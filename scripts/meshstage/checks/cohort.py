@@ -15,7 +15,7 @@ from meshstage.cohort.subject_record import SubjectRecord
 from meshstage.cohort.template import Template
 from meshstage.config.networks import needs_edges, needs_tetrahedra
 from meshstage.config.subjects import SubjectRow
-from meshstage.errors import InputError, Problem
+from meshstage.errors import Problem, collecting
 from meshstage.files import real_path
 from meshstage.mechanics.elements import find_tetrahedra
 
@@ -121,10 +121,10 @@ def _template_problems(template: Template, network: str | None) -> Iterator[Prob
 
 def _physics_problems(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:
     """Find what has no strain energy."""
-    try:
+    problems: list[Problem] = []
+    with collecting(problems):
         find_tetrahedra(template.cells, Path(template.source))
-    except InputError as error:
-        yield from error.problems
+    yield from problems
     for entry in entries:
         if entry.record.is_displacement is False and not entry.record.errors:
             yield Problem(
@@ -298,13 +298,11 @@ def ingested_entries(
         Folders that cannot be loaded, and rows that have none.
     """
     records: dict[str, SubjectRecord] = {}
-    problems = []
+    problems: list[Problem] = []
     for directory in directories:
-        try:
+        with collecting(problems):
             record = load_record(directory)
             records.setdefault(real_path(Path(record.manifest)), record)
-        except InputError as error:
-            problems += error.problems
     if rows is None:
         return [Entry(None, record) for record in records.values()], problems
     entries = []

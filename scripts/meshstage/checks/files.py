@@ -16,7 +16,7 @@ from meshstage.cohort.manifest import draft_manifest
 from meshstage.cohort.subject_record import SubjectRecord
 from meshstage.cohort.template import Edges, Template, prepare_template
 from meshstage.config.subjects import SubjectRow, read_subjects_table
-from meshstage.errors import InputError, Problem
+from meshstage.errors import Problem, collecting
 from meshstage.files import real_path
 
 
@@ -51,15 +51,11 @@ def check_files(
     problems: list[Problem] = []
     rows: list[SubjectRow] = []
     template = None
-    try:
+    with collecting(problems):
         rows = read_subjects_table(table)
-    except InputError as error:
-        problems += error.problems
-    try:
+    with collecting(problems):
         template, _, faults = prepare_template(mesh_path, surface, edges)
         problems += faults
-    except InputError as error:
-        problems += error.problems
     if template is None or not rows:
         # Without a template no mesh can be judged, but every manifest can.
         problems += [p for row in rows for p in draft_manifest(row.manifest).problems]

@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ from meshstage.cohort.manifest import Draft, draft_manifest, read_shape_scores
 from meshstage.cohort.names import subject_stem
 from meshstage.cohort.subject_record import PhaseRecord, ProblemRecord, SubjectRecord
 from meshstage.cohort.template import Template
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import real_path
 from meshstage.meshes.cells import canonical_cells
 from meshstage.meshes.reading import non_finite, point_array, read_mesh, read_mesh_file
@@ -38,15 +38,10 @@ class Examination:
     absolute: list[bool] = field(default_factory=list)
 
     @contextmanager
-    def collecting(self, **place: Any) -> Iterator[None]:
+    def collecting(self, file: Path, phase: str | None = None) -> Iterator[None]:
         """Keep the problems of an `InputError`, with the place where they were met."""
-        try:
+        with collecting(self.problems), at(file, self.draft.label, phase):
             yield
-        except InputError as error:
-            self.problems += [
-                replace(p, subject=self.draft.label, **{k: v for k, v in place.items() if v})
-                for p in error.problems
-            ]
 
     @property
     def errors(self) -> list[Problem]:
@@ -66,11 +61,11 @@ def examine_subject(manifest_path: Path, template: Template) -> Examination:
     draft = draft_manifest(manifest_path)
     subject = Examination(draft, template, problems=list(draft.problems))
     if path := draft.file("pca_coefficients"):
-        with subject.collecting(file=str(path)):
+        with subject.collecting(path):
             subject.scores = read_shape_scores(path)
             _check_score_count(subject.scores, template)
     if path := draft.file("fitted_reference_mesh"):
-        with subject.collecting(file=str(path)):
+        with subject.collecting(path):
             mesh = read_mesh(path)
             rows = rows_on_template(mesh, template)
             points = _points(mesh)
@@ -146,7 +141,7 @@ def _examine_phase(subject: Examination, index: int, path: Path, label: str) -> 
     record = PhaseRecord(index=index, mesh=str(path), stage=stage)
     subject.phases.append(record)
     name, template = subject.draft.target_array, subject.template
-    with subject.collecting(file=str(path), phase=label):
+    with subject.collecting(path, label):
         mesh, record.size_bytes, record.crc32 = read_mesh_file(path)
         record.n_points = mesh.n_points
         rows = rows_on_template(mesh, template)

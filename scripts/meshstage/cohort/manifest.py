@@ -3,7 +3,7 @@
 import difflib
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,7 +11,7 @@ import numpy as np
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError
 
 from meshstage.cohort.names import checked_id, checked_text, subject_stem
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import read_json, shorten
 
 SURFACE_SUFFIXES = (".vtp", ".pvtp", ".ply", ".stl", ".obj")
@@ -175,17 +175,17 @@ def read_manifest(path: Path, targets_required: bool = True) -> Manifest:
 def draft_manifest(path: Path, targets_required: bool = True) -> Draft:
     """Read a manifest as far as it goes, with all its problems; never raises `InputError`."""
     folder = path.absolute().parent.name
-    try:
+    problems: list[Problem] = []
+    with collecting(problems), at(path, folder):
         value = read_json(path)
-    except InputError as error:
-        return Draft(path, folder, problems=[replace(p, subject=folder) for p in error.problems])
+    if problems:
+        return Draft(path, folder, problems=problems)
     if not isinstance(value, dict):
         what, todo = f"the manifest is {_json_type(value)}, not an object", 'write {"subject_id": '
-        problem = Problem(what, todo + "...}", str(path), folder)
-        return Draft(path, folder, problems=[problem])
+        return Draft(path, folder, problems=[Problem(what, todo + "...}", str(path), folder)])
     label = _known_subject(value) or folder
     required = ("subject_id", "pca_coefficients", *(_TARGET_KEYS if targets_required else ()))
-    problems = [_missing_key(key, value) for key in required if key not in value]
+    problems += [_missing_key(key, value) for key in required if key not in value]
     known = {key: item for key, item in value.items() if key in Manifest.model_fields}
     phases = known.get("phases", [])
     if isinstance(phases, list):
@@ -199,7 +199,7 @@ def draft_manifest(path: Path, targets_required: bool = True) -> Draft:
         manifest = Manifest.model_validate({**known, "path": path})
     except ValidationError as error:
         problems += _model_problems(error, skip_missing=set(required))
-    problems = [replace(problem, file=str(path), subject=label) for problem in problems]
+    problems = [problem.at(path, label) for problem in problems]
     return Draft(path, label, None if problems else manifest, value, problems)
 
 
@@ -285,21 +285,16 @@ def read_shape_scores(path: Path) -> np.ndarray:
         If the file is not strict JSON, or not a list of at least one finite number.
     """
     value = read_json(path)
-    todo = "write a list of numbers, one a mode: [0.5, -1.2]"
-
-    def refuse(what: str) -> InputError:
-        return InputError(Problem(what=what, todo=todo, file=str(path)))
-
     if not isinstance(value, list):
-        raise refuse(f"shape scores are {_json_type(value)}, not a list of numbers")
-    if not value:
-        raise refuse("the list of shape scores is empty (0 coefficients)")
-    for index, item in enumerate(value):
-        if isinstance(item, bool) or not isinstance(item, int | float):
-            raise refuse(
-                f"shape score {index} is {_json_type(item)} ({shorten(repr(item))}), not a number"
-            )
-    return np.array(value, dtype=np.float64)
+        what = f"shape scores are {_json_type(value)}, not a list of numbers"
+    elif not value:
+        what = "the list of shape scores is empty (0 coefficients)"
+    elif odd := [(k, x) for k, x in enumerate(value) if type(x) not in (int, float)]:
+        index, item = odd[0]
+        what = f"shape score {index} is {_json_type(item)} ({shorten(repr(item))}), not a number"
+    else:
+        return np.array(value, dtype=np.float64)
+    raise InputError(Problem(what, "write a list of numbers, one per mode: [0.5, -1.2]", str(path)))
 
 
 def template_name(mesh_path: Path, surface: bool) -> str:

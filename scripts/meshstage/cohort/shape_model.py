@@ -1,6 +1,6 @@
 """The shape model that can stand beside a template: ``pca_model.json``."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -72,7 +72,7 @@ def read_shape_model(path: Path, n_points: int) -> ShapeModel:
     if components is not None:
         problems += _length_problems(components, eigenvalues)
     todo = "write the shape model of this template, or take it away"
-    raise_if_any(Problem(p.what, todo, str(path)) for p in problems)
+    raise_if_any(replace(problem, todo=todo, file=str(path)) for problem in problems)
     assert eigenvalues is not None and components is not None, "problems have been raised"
     return ShapeModel(eigenvalues, components, mean)
 

@@ -8,7 +8,7 @@ import numpy as np
 from pydantic import ValidationError
 
 from meshstage.cohort.subject_record import SubjectRecord
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, collecting, raise_if_any
 from meshstage.files import read_json
 
 SUBJECT_JSON, TARGETS, REFERENCE = "subject.json", "targets.npy", "reference.npy"
@@ -105,10 +105,7 @@ def load_subjects(directories: Sequence[Path]) -> list[Subject]:
     """Load ingested subjects, see `load_subject`; the problems of all are raised together."""
     subjects, problems = [], list[Problem]()
     for directory in directories:
-        try:
+        with collecting(problems):
             subjects.append(load_subject(directory))
-        except InputError as error:
-            problems += error.problems
-    if problems:
-        raise InputError(*problems)
+    raise_if_any(problems)
     return subjects

@@ -18,7 +18,7 @@ from meshstage.cohort.shape_model import (
     restrict_shape_model,
     write_shape_model,
 )
-from meshstage.errors import InputError, Problem, raise_if_any
+from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
 from meshstage.files import atomic, read_json, write_json
 from meshstage.meshes.cells import Cells, canonical_cells, mesh_edges
 from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
@@ -173,14 +173,8 @@ def prepare_template(mesh_path: Path, surface: bool = False, edges: Edges = "cel
         If the mesh cannot be read, has values that are not finite, or all points lie at one
         place.
     """
-    try:
+    with at(file=mesh_path):
         return _prepare(mesh_path, surface, edges)
-    except InputError as error:
-        raise InputError(*(_at(problem, mesh_path) for problem in error.problems)) from None
-
-
-def _at(problem: Problem, path: Path) -> Problem:
-    return problem if problem.file else Problem(problem.what, problem.todo, str(path))
 
 
 def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
@@ -192,10 +186,8 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
     model_path = mesh_path.parent / SHAPE_MODEL_JSON
     model, problems = None, list[Problem]()
     if os.path.lexists(model_path):
-        try:
+        with collecting(problems):
             model = read_shape_model(model_path, mesh.n_points)
-        except InputError as error:
-            problems = error.problems
     source_n_points = source_fingerprint = ids = None
     if surface and isinstance(mesh, pv.UnstructuredGrid):
         source_n_points, source_fingerprint = mesh.n_points, canonical_cells(mesh).fingerprint()
