@@ -1,4 +1,4 @@
-"""Subject ids and the file names that stand for them."""
+"""Subject ids and the file names that stand for them; names of a template's files."""
 
 import re
 import unicodedata
@@ -7,6 +7,11 @@ from meshstage.errors import InputError
 from meshstage.files import shorten
 
 MAX_STEM_BYTES = 200
+
+# Files of a template, which a model directory repeats (MONAI Physio's names).
+EDGE_INDEX = "shared_edge_index.pt"
+EDGE_FEATURES = "shared_edge_features.pt"
+SHAPE_MODEL = "pca_model.json"
 
 
 def checked_text(value: str) -> str:

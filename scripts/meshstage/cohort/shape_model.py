@@ -9,8 +9,6 @@ import numpy as np
 from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import read_json, write_json
 
-SHAPE_MODEL_JSON = "pca_model.json"
-
 
 @dataclass(frozen=True)
 class ShapeModel:

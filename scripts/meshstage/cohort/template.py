@@ -11,8 +11,8 @@ import pyvista as pv
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshstage.cohort.manifest import template_name
+from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX, SHAPE_MODEL
 from meshstage.cohort.shape_model import (
-    SHAPE_MODEL_JSON,
     ShapeModel,
     read_shape_model,
     restrict_shape_model,
@@ -26,8 +26,6 @@ from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, rea
 Edges = Literal["cells", "triangulated"]
 
 TEMPLATE_JSON = "template.json"
-EDGE_INDEX = "shared_edge_index.pt"
-EDGE_FEATURES = "shared_edge_features.pt"
 
 
 class SurfaceRecord(BaseModel):
@@ -183,7 +181,7 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
         raise InputError(problem)
     if not np.ptp(np.asarray(mesh.points, dtype=np.float64), axis=0).any():
         raise InputError(Problem("all points of the template lie at one place", "use a mesh"))
-    model_path = mesh_path.parent / SHAPE_MODEL_JSON
+    model_path = mesh_path.parent / SHAPE_MODEL
     model, problems = None, list[Problem]()
     if os.path.lexists(model_path):
         with collecting(problems):
@@ -251,7 +249,7 @@ def build_template(
         mesh = mesh.cast_to_unstructured_grid()
     write_mesh(copy, mesh)
     if template.shape_model:
-        write_shape_model(output / SHAPE_MODEL_JSON, template.shape_model)
+        write_shape_model(output / SHAPE_MODEL, template.shape_model)
     _write_edges(output, template)
     record = TemplateRecord(
         source=str(mesh_path),
@@ -308,7 +306,7 @@ def load_template(directory: Path) -> Template:
     if (cells.fingerprint(), mesh.n_points) != (record.fingerprint, record.n_points):
         what = f"has other cells than {TEMPLATE_JSON} says"
         raise InputError(Problem(what, "build the template again", str(mesh_path)))
-    model_path = directory / SHAPE_MODEL_JSON
+    model_path = directory / SHAPE_MODEL
     ids = mesh.point_data[POINT_IDS] if record.surface else None
     return Template(
         directory=directory,

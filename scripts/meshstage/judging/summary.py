@@ -6,7 +6,7 @@ import numpy as np
 
 from meshstage.config.subjects import SPLITS
 from meshstage.judging import metrics
-from meshstage.motion.baselines import NAMES
+from meshstage.motion.baselines import TITLES
 
 Row = dict[str, str | int | float | None]
 
@@ -78,7 +78,7 @@ def _skills(rows: list[Row], unit: str) -> dict[str, float | None]:
     error = _pool(rows, f"rmse{unit}")
     return {
         f"skill_{name}": metrics.skill(error, _pool(rows, f"rmse_{name}{unit}"))
-        for name in NAMES
+        for name in TITLES
         if f"rmse_{name}{unit}" in rows[0]
     }
 
@@ -94,12 +94,12 @@ def _summarise_split(
         for column in rows[0]
         if column not in ("subject_id", "split", "phase", "stage")
         and not column.startswith(("skill_", "rmse_floor"))
-        and column not in {f"rmse_{name}{unit}" for name in NAMES}
+        and column not in {f"rmse_{name}{unit}" for name in TITLES}
         and not column.endswith(f"_stage_mean{unit}")
     }
     result["baselines"] = {
         name: _summarise_baseline(rows, member, name, unit)
-        for name in NAMES
+        for name in TITLES
         if f"rmse_{name}{unit}" in rows[0]
     }
     if floors:

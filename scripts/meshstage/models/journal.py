@@ -12,6 +12,8 @@ from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
+from meshstage.models.names import EVENTS
+
 _log = logging.getLogger(__name__)
 
 
@@ -29,7 +31,7 @@ class Journal:
     """
 
     def __init__(self, output: Path, active: bool, first_epoch: int) -> None:
-        self._events = output / "events.jsonl"
+        self._events = output / EVENTS
         self._writer: SummaryWriter | None = None
         if active:
             with _or_warn():

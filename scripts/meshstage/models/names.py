@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-EDGE_INDEX = "shared_edge_index.pt"
-EDGE_FEATURES = "shared_edge_features.pt"
-SHAPE_MODEL = "pca_model.json"
+from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX, SHAPE_MODEL
+
+EVENTS = "events.jsonl"
 LOSSES = "training_losses.json"
 RMSE_JSON = "training_validation_rmse.json"
 RMSE_CSV = "training_validation_rmse.csv"

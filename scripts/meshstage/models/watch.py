@@ -10,9 +10,8 @@ from typing import Any
 
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
-from meshstage.models.names import COMPLETE
+from meshstage.models.names import COMPLETE, EVENTS
 
-EVENTS = "events.jsonl"
 _RECENT_EPOCHS = 20
 _SILENT = timedelta(minutes=10)
 

@@ -10,7 +10,7 @@ from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.subject import Subject
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem
-from meshstage.motion.baselines import NAMES, Baselines, on_circle, periodic_weights, ridge_features
+from meshstage.motion.baselines import Baselines, on_circle, periodic_weights, ridge_features
 from meshstage.motion.residuals import square_errors
 
 # A subject's motion is interpolated over at most this part of a cycle when the mean is taken; a
@@ -104,11 +104,13 @@ def _rmse(baselines: Baselines, subjects: Sequence[Subject]) -> dict[str, float]
     """RMSE of each baseline over some subjects, units of the target; None without any."""
     if not subjects:
         return None
-    total, count = dict.fromkeys(NAMES, 0.0), 0
+    total: dict[str, float] = {}
+    count = 0
     for subject in subjects:
         predicted = baselines.predict(subject.shape_scores, subject.stages)
         for name, values in predicted.items():
-            total[name] += float(square_errors(values, subject.targets).sum())
+            square = float(square_errors(values, subject.targets).sum())
+            total[name] = total.get(name, 0.0) + square
         count += subject.targets.shape[0] * subject.targets.shape[1]
     return {name: math.sqrt(value / count) for name, value in total.items()}
 

@@ -21,7 +21,12 @@ import numpy as np
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic, read_json, sha256, write_json
 
-NAMES = ("zero", "stage_mean", "ridge")
+# Every baseline that `Baselines.predict` may give, with its name in tables and figures.
+TITLES = {
+    "zero": "no motion",
+    "stage_mean": "mean motion at the stage",
+    "ridge": "ridge on shape scores",
+}
 
 
 @dataclass(frozen=True)
@@ -68,7 +73,7 @@ class Baselines:
         Returns
         -------
         dict
-            Name to (n_asked, n_points, n_target) float32 array, units of the target.
+            Name (of `TITLES`) to (n_asked, n_points, n_target) float32 array, units of the target.
         """
         stages = np.asarray(stages, float)
         weights, _ = periodic_weights(self.stages, stages)
@@ -77,7 +82,11 @@ class Baselines:
         features = ridge_features(scores, stages, self.n_harmonics)
         coordinates = features @ self.ridge_weights.T + self.ridge_intercept
         ridge = (self.motion_mean + coordinates @ self.modes).astype(np.float32)
-        return dict(zip(NAMES, (np.zeros_like(mean), mean, ridge.reshape(mean.shape)), strict=True))
+        return {
+            "zero": np.zeros_like(mean),
+            "stage_mean": mean,
+            "ridge": ridge.reshape(mean.shape),
+        }
 
     def floor_square_errors(self, targets: np.ndarray) -> np.ndarray:
         """Sum of squares that projecting on the first k modes leaves of each sample.

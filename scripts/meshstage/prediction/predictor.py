@@ -9,13 +9,13 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX
 from meshstage.cohort.statistics import Statistics
 from meshstage.config.networks import NETWORKS
 from meshstage.errors import InputError, Problem
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.models.checkpoint import load_checkpoint, load_weights
 from meshstage.models.directory import Epoch, find_model
-from meshstage.models.names import EDGE_FEATURES, EDGE_INDEX
 
 if TYPE_CHECKING:
     from meshstage.networks import TemplateGraph

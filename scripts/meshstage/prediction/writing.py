@@ -10,12 +10,12 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.cohort.manifest import Manifest, read_manifest, read_shape_scores
+from meshstage.cohort.names import SHAPE_MODEL
 from meshstage.cohort.shape_model import read_shape_model
 from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import atomic
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
-from meshstage.models.names import SHAPE_MODEL
 from meshstage.prediction.predictor import Predictor, check_stages
 
 if TYPE_CHECKING:

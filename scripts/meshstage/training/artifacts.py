@@ -11,9 +11,10 @@ from typing import Any
 
 import torch
 
+from meshstage.cohort.names import SHAPE_MODEL
 from meshstage.cohort.template import Template
 from meshstage.files import atomic, write_json
-from meshstage.models.names import LOSSES, RMSE_CSV, RMSE_JSON, SHAPE_MODEL
+from meshstage.models.names import LOSSES, RMSE_CSV, RMSE_JSON
 from meshstage.training.state import Progress
 
 _PACKAGES = ("torch", "nvidia-physicsnemo", "torch-geometric", "numpy", "vtk", "snakemake")

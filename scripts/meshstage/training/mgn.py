@@ -6,10 +6,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError
 from meshstage.files import atomic
-from meshstage.models.names import EDGE_FEATURES, EDGE_INDEX
 from meshstage.networks import TemplateGraph, TemplateMeshGraphNet, build_mesh_graph_net
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.settings import positive_integer
