@@ -19,7 +19,7 @@ def main(arguments: argparse.Namespace) -> None:
         record_errors=arguments.record_errors,
     )
     for problem in (*record.errors, *record.warnings):
-        logging.warning("%s: %s", problem.severity, problem.problem().sentence())
+        logging.warning("%s: %s", problem.severity, problem.sentence())
     logging.info(
         "%s: subject %s, %d phases, %d errors, %d warnings",
         arguments.output,

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 Severity = Literal["error", "warning"]
 
@@ -31,6 +31,8 @@ class Problem:
     severity : "error" or "warning"
         An error ends the job; a warning is counted and shown.
     """
+
+    __pydantic_config__: ClassVar = {"extra": "forbid"}  # for the JSON files that hold problems
 
     what: str
     todo: str = ""

@@ -11,11 +11,14 @@ import unicodedata
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
+from pydantic import TypeAdapter, ValidationError
 
 from meshstage.errors import InputError, Problem
+
+Record = TypeVar("Record")
 
 _TEMPORARY_PREFIX = ".meshstage-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -225,6 +228,21 @@ def read_json(path: Path) -> Any:
         raise problem("it is nested too deeply") from None
     except _NotStrict:
         raise problem(*_first_not_strict(text)) from None
+
+
+def read_record(path: Path, kind: type[Record], todo: str) -> Record:
+    """Read JSON that this program wrote, as the pydantic model or dataclass that describes it.
+
+    Raises
+    ------
+    InputError
+        With ``todo``, if the file is missing, not JSON, or holds anything else.
+    """
+    try:
+        return TypeAdapter(kind).validate_python(read_json(path))
+    except ValidationError as error:
+        what = f"is not a {path.name} of this program ({error.error_count()} values differ)"
+        raise InputError(Problem(what, todo, str(path))) from None
 
 
 class _NotStrict(Exception):

@@ -1,6 +1,7 @@
 """Ingest: what is written of a subject, what is recorded of a faulty one, what is loaded."""
 
 import json
+import resource
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,8 @@ import pytest
 import pyvista as pv
 
 from meshstage.cohort.ingest import ingest_subject
+from meshstage.cohort.mapping import map_array
+from meshstage.cohort.statistics import compute_statistics
 from meshstage.cohort.subject import load_record, load_subject, load_subjects
 from meshstage.cohort.template import Template, prepare_template
 from meshstage.errors import InputError
@@ -35,7 +38,6 @@ def test_a_subject_is_kept_as_its_files_have_it(cohort: Path, template: Template
     assert subject.hashes == record.hashes
     assert subject.stages.tolist() == [0.1, 0.4, 0.7]
     assert subject.shape_scores.tolist() == json.loads((cohort / "bravo/pca.json").read_text())
-    assert isinstance(subject.targets, np.memmap) and isinstance(subject.reference, np.memmap)
     assert (subject.targets.dtype, subject.targets.shape) == (np.float32, (3, 42, 3))
     assert subject.reference.dtype == np.float64
     reference = pv.read(cohort / "bravo" / "reference.vtp")
@@ -180,6 +182,48 @@ def test_arrays_that_do_not_fit_their_record_are_refused(cohort: Path, template:
         np.save(cohort / "out" / name, np.array([object()]), allow_pickle=True)
         with pytest.raises(InputError, match=rf"{name}: cannot be read as an array"):
             load_subject(cohort / "out")
+
+
+def test_five_thousand_subjects_need_few_descriptors(cohort: Path, template: Template) -> None:
+    """Most systems let a process open 1,024 files; 256 is the least that one meets (macOS)."""
+    ingest_subject(cohort / "bravo/manifest.json", template, cohort / "out")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
+    try:
+        # One folder 5,000 times: each of them is mapped for itself.
+        subjects = load_subjects([cohort / "out"] * 5000)
+        statistics = compute_statistics(template, subjects)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert statistics.target_scale == np.abs(subjects[0].targets).max()
+    assert np.array_equal(subjects[-1].targets, np.load(cohort / "out" / "targets.npy"))
+
+
+def test_a_mapped_array_is_the_file_read_only_and_outlives_it(tmp_path: Path) -> None:
+    values = np.asfortranarray(np.arange(6.0).reshape(2, 3))
+    np.save(tmp_path / "a.npy", values)
+    mapped = map_array(tmp_path / "a.npy")
+    with (tmp_path / "a.npy").open("r+b") as stream:  # nothing has been copied: it shows at once
+        stream.seek(-8, 2)
+        stream.write(np.float64(7.0).tobytes())
+    values[1, 2] = 7.0
+    (tmp_path / "a.npy").unlink()
+    assert np.array_equal(mapped, values)
+    with pytest.raises(ValueError, match="read-only"):
+        mapped[0, 0] = 1.0
+    with pytest.raises(ValueError, match="WRITEABLE"):
+        mapped.flags.writeable = True
+
+
+@pytest.mark.parametrize("size", [0, 4, 100, 159])
+def test_an_array_cut_short_is_refused(size: int, tmp_path: Path) -> None:
+    """Four float64 of a .npy file stand at bytes 128 to 160."""
+    np.save(tmp_path / "a.npy", np.arange(4.0))
+    data = (tmp_path / "a.npy").read_bytes()
+    assert len(data) == 160
+    (tmp_path / "a.npy").write_bytes(data[:size])
+    with pytest.raises((ValueError, EOFError, OSError)):
+        map_array(tmp_path / "a.npy")
 
 
 def test_subjects_of_a_volume_or_of_its_surface_fit_a_surface_template(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def check_cohort(
         *_count_problem(unique, template),
         *_table_problems(entries, table),
         *_id_problems(unique),
-        *(p.problem() for entry in unique for p in (*entry.record.errors, *entry.record.warnings)),
+        *(p for entry in unique for p in (*entry.record.errors, *entry.record.warnings)),
         *(p for entry in unique for p in _ingested_problems(entry, template)),
         *_difference_problems(unique),
         *shared_phases(unique, template),

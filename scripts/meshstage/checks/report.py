@@ -5,13 +5,10 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Literal
-
-from pydantic import BaseModel, ConfigDict, ValidationError
 
 from meshstage.checks.cohort import Report
-from meshstage.errors import InputError, Problem, one_line
-from meshstage.files import read_json, write_json, write_text
+from meshstage.errors import Problem, one_line
+from meshstage.files import read_record, write_json, write_text
 
 COHORT_JSON, COHORT_HTML = "cohort.json", "cohort.html"
 
@@ -92,29 +89,6 @@ def write_report(output: Path, report: Report) -> None:
     write_text(output / COHORT_HTML, html_page(report))
 
 
-class _ProblemModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    what: str
-    todo: str
-    file: str | None
-    subject: str | None
-    phase: str | None
-    severity: Literal["error", "warning"]
-
-
-class _ReportModel(BaseModel):
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    template: str
-    network: str | None
-    n_subjects: dict[str, int]
-    n_phases: int
-    n_errors: int
-    n_warnings: int
-    problems: list[_ProblemModel]
-
-
 def read_report(path: Path) -> Report:
     """Read a report from ``cohort.json``.
 
@@ -123,14 +97,7 @@ def read_report(path: Path) -> Report:
     InputError
         If it is missing or not one of this program's.
     """
-    try:
-        model = _ReportModel.model_validate(read_json(path))
-    except ValidationError as error:
-        what = f"is not a cohort.json of this program ({error.error_count()} values differ)"
-        raise InputError(Problem(what, "check the cohort again", str(path))) from None
-    values: dict[str, Any] = model.model_dump(exclude={"n_errors", "n_warnings", "problems"})
-    problems = [Problem(**problem.model_dump()) for problem in model.problems]
-    return Report(**values, problems=problems)
+    return read_record(path, Report, "check the cohort again")
 
 
 _PAGE = """<!DOCTYPE html>

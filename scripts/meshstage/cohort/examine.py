@@ -11,7 +11,7 @@ import numpy as np
 
 from meshstage.cohort.manifest import Draft, draft_manifest, read_shape_scores
 from meshstage.cohort.names import subject_stem
-from meshstage.cohort.subject_record import PhaseRecord, ProblemRecord, SubjectRecord
+from meshstage.cohort.subject_record import PhaseRecord, SubjectRecord
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import real_path
@@ -235,7 +235,6 @@ def _warn(subject: Examination) -> None:
 def subject_record(subject: Examination, hashes: Callable[[], dict[str, str]]) -> SubjectRecord:
     """Put what is known of a subject into the form of ``subject.json``."""
     draft, widths = subject.draft, {p.n_target for p in subject.phases} - {None}
-    errors = [ProblemRecord.of(p) for p in subject.errors]
     scores_file = draft.file("pca_coefficients")
     return SubjectRecord(
         id=draft.subject_id,
@@ -249,9 +248,9 @@ def subject_record(subject: Examination, hashes: Callable[[], dict[str, str]]) -
         target_array=draft.target_array,
         n_points=subject.template.n_points,
         n_target=next(iter(widths)) if len(widths) == 1 else None,
-        is_displacement=not errors and bool(subject.moved) and all(subject.moved),
+        is_displacement=not subject.errors and bool(subject.moved) and all(subject.moved),
         phases=subject.phases,
-        hashes={} if errors else hashes(),
-        errors=errors,
-        warnings=[ProblemRecord.of(p) for p in subject.problems if p.severity == "warning"],
+        hashes={} if subject.errors else hashes(),
+        errors=subject.errors,
+        warnings=[p for p in subject.problems if p.severity == "warning"],
     )

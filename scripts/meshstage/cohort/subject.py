@@ -5,11 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-from pydantic import ValidationError
 
+from meshstage.cohort.mapping import map_array
 from meshstage.cohort.subject_record import SubjectRecord
 from meshstage.errors import InputError, Problem, collecting, raise_if_any
-from meshstage.files import read_json
+from meshstage.files import read_record
 
 SUBJECT_JSON, TARGETS, REFERENCE = "subject.json", "targets.npy", "reference.npy"
 
@@ -27,8 +27,8 @@ class Subject:
     target_array : str
     is_displacement : bool
         Whether phase - reference = target on every phase, to 1e-4 of the template's diagonal.
-    targets : (n_phases, n_points, n_target) float32 memory map, units of the target
-    reference : (n_points, 3) float64 memory map, mm
+    targets : (n_phases, n_points, n_target) float32, mapped from its file, units of the target
+    reference : (n_points, 3) float64, mapped from its file, mm
     hashes : dict of str to str
         SHA-256 of the contents: targets, reference, shape scores, stages.
     """
@@ -40,8 +40,8 @@ class Subject:
     shape_scores: np.ndarray
     target_array: str
     is_displacement: bool
-    targets: np.memmap
-    reference: np.memmap
+    targets: np.ndarray
+    reference: np.ndarray
     hashes: dict[str, str]
 
 
@@ -53,12 +53,7 @@ def load_record(directory: Path) -> SubjectRecord:
     InputError
         If the file is missing or not one of this program's.
     """
-    path = directory / SUBJECT_JSON
-    try:
-        return SubjectRecord.model_validate(read_json(path))
-    except ValidationError as error:
-        what = f"is not a subject.json of this program ({error.error_count()} values differ)"
-        raise InputError(Problem(what, "ingest the subject again", str(path))) from None
+    return read_record(directory / SUBJECT_JSON, SubjectRecord, "ingest the subject again")
 
 
 def load_subject(directory: Path) -> Subject:
@@ -70,8 +65,7 @@ def load_subject(directory: Path) -> Subject:
         If it has recorded errors, or its files are missing or do not fit each other.
     """
     record = load_record(directory)
-    if record.errors:
-        raise InputError(*(error.problem() for error in record.errors))
+    raise_if_any(record.errors)
     targets, reference = (_map_array(directory / name) for name in (TARGETS, REFERENCE))
     shape = (len(record.phases), record.n_points, record.n_target)
     if targets.shape != shape or reference.shape != (record.n_points, 3):
@@ -92,10 +86,9 @@ def load_subject(directory: Path) -> Subject:
     )
 
 
-def _map_array(path: Path) -> np.memmap:
+def _map_array(path: Path) -> np.ndarray:
     try:
-        array: np.memmap = np.load(path, mmap_mode="r", allow_pickle=False)
-        return array
+        return map_array(path)
     except (OSError, ValueError, EOFError) as error:
         what = f"cannot be read as an array ({error})"
         raise InputError(Problem(what, "ingest the subject again", str(path))) from None

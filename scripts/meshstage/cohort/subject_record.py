@@ -1,7 +1,5 @@
 """What ``subject.json`` holds of an ingested subject."""
 
-from typing import Literal
-
 from pydantic import BaseModel, ConfigDict
 
 from meshstage.errors import Problem
@@ -29,28 +27,6 @@ class PhaseRecord(BaseModel):
     content: list[list[float]] | None = None
 
 
-class ProblemRecord(BaseModel):
-    """A `Problem` as JSON keeps it."""
-
-    model_config = ConfigDict(extra="forbid", strict=True)
-
-    severity: Literal["error", "warning"]
-    subject: str | None
-    phase: str | None
-    file: str | None
-    what: str
-    todo: str
-
-    @classmethod
-    def of(cls, problem: Problem) -> "ProblemRecord":
-        """Keep a problem."""
-        return cls(**{name: getattr(problem, name) for name in cls.model_fields})
-
-    def problem(self) -> Problem:
-        """Give the problem back."""
-        return Problem(**self.model_dump())
-
-
 class SubjectRecord(BaseModel):
     """What ``subject.json`` holds; as far as it is known where there are errors."""
 
@@ -70,5 +46,5 @@ class SubjectRecord(BaseModel):
     is_displacement: bool
     phases: list[PhaseRecord]
     hashes: dict[str, str]
-    errors: list[ProblemRecord]
-    warnings: list[ProblemRecord]
+    errors: list[Problem]
+    warnings: list[Problem]

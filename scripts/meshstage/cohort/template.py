@@ -8,7 +8,7 @@ from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import pyvista as pv
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict
 
 from meshstage.cohort.manifest import template_name
 from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX, SHAPE_MODEL
@@ -19,7 +19,7 @@ from meshstage.cohort.shape_model import (
     write_shape_model,
 )
 from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
-from meshstage.files import atomic, read_json, write_json
+from meshstage.files import atomic, read_record, write_json
 from meshstage.meshes.cells import Cells, canonical_cells, mesh_edges
 from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
 
@@ -295,11 +295,7 @@ def load_template(directory: Path) -> Template:
         If a file is missing, or the mesh is not the one that ``template.json`` describes.
     """
     path = directory / TEMPLATE_JSON
-    try:
-        record = TemplateRecord.model_validate(read_json(path))
-    except ValidationError as error:
-        what = f"is not a template.json of this program ({error.error_count()} values differ)"
-        raise InputError(Problem(what, "build the template again", str(path))) from None
+    record = read_record(path, TemplateRecord, "build the template again")
     mesh_path = next(directory.glob("pca_mean_template.vt[pu]"), directory / "pca_mean_template")
     mesh = read_mesh(mesh_path)
     cells = canonical_cells(mesh)

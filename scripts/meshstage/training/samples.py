@@ -51,8 +51,7 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
             raise InputError(f"cache_max_samples is {cache_max_samples}, it must not be negative")
         self.subjects = list(subjects)
         self.subject_ids = [subject.id for subject in subjects]
-        # The same pages without the class: an index into a np.memmap takes 8 times as long.
-        self._mapped = [np.asarray(subject.targets) for subject in subjects]
+        self._mapped = [subject.targets for subject in subjects]
         self._where = [(s, p) for s, subj in enumerate(subjects) for p in range(len(subj.stages))]
         self.shape_scores = np.stack([subjects[s].shape_scores for s, _ in self._where])
         self.stages = np.array([subjects[s].stages[p] for s, p in self._where])
