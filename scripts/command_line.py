@@ -63,7 +63,7 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--epoch",
-        type=lambda text: text if text == "best" else int(text),
+        type=lambda text: int(text) if text.isdecimal() else text,
         metavar="N|best",
         help="a kept epoch (without it: the final model)",
     )

@@ -94,16 +94,18 @@ def _train(
     own_setters: tuple[str, ...],
 ) -> None:
     """Give each option that is set to the trainer, and train."""
+    from meshstage.launch.ranks import this_rank
     from meshstage.models.owner import refuse_owned
     from meshstage.models.siblings import output_directory
     from meshstage.training.leaving import note_signals
 
     # Before imports that take seconds: a signal then is answered at the first step, and a run
     # that somebody owns at once. Ranks that still wait for each other just die of a signal.
-    if os.environ.get("WORLD_SIZE", "1") == "1":
+    rank = this_rank(os.environ)
+    if rank is None or rank.world_size == 1:
         note_signals()
     numbered = arguments.resume_from is None or arguments.sibling is not None
-    if numbered and os.environ.get("RANK", "0") == "0":
+    if numbered and (rank is None or rank.rank == 0):
         refuse_owned(output_directory(arguments.output, arguments.resume_from, arguments.sibling))
     from meshstage.training.distributed import distributed_context
     from meshstage.training.settings import positive_number

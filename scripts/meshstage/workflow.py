@@ -50,7 +50,7 @@ class TrainingResult(TypedDict):
 
 
 class PredictionResult(TypedDict):
-    """What the prediction of a subject returns: one mesh a stage, and the ``.pvd`` of them."""
+    """What the prediction of a subject returns: one mesh per stage, and the ``.pvd`` of them."""
 
     subject_id: str
     predicted_meshes: list[Path]
@@ -58,7 +58,7 @@ class PredictionResult(TypedDict):
 
 
 class WorkflowTrainPhysicsNeMo:
-    """Train a network from manifests, in this process, or in each of torchrun's.
+    """Train a network from manifests, in this process, or in each of a launcher's.
 
     Parameters
     ----------
@@ -77,13 +77,20 @@ class WorkflowTrainPhysicsNeMo:
         A checkpoint to go on from; output then goes to the next free ``{output_directory}_{n}``.
     training_method : TrainPhysicsNeMoBase, optional
         The network and its settings; by default a MeshGraphNet with its defaults.
-    log_level : int
-        Of the logger ``meshstage``.
+    log_level : int or str
+        Of the logger ``meshstage``: a number of `logging` or its name.
+
+    Attributes
+    ----------
+    checkpoint_file, metadata_file : Path or None
+    training_loss : list of float
+    val_rmse_log : list of dict
+        What `process` returned, once it has.
 
     Raises
     ------
     ValueError
-        If there is no training manifest.
+        If there is no training manifest, or no such log level.
     FileNotFoundError
         If the mesh does not exist.
     TypeError
@@ -99,7 +106,7 @@ class WorkflowTrainPhysicsNeMo:
         use_template_surface: bool = False,
         resume_from: Path | str | None = None,
         training_method: TrainPhysicsNeMoBase | None = None,
-        log_level: int = logging.INFO,
+        log_level: int | str = logging.INFO,
     ) -> None:
         if not train_manifests:
             raise ValueError("train_manifests is empty: give at least one training manifest")
@@ -122,8 +129,12 @@ class WorkflowTrainPhysicsNeMo:
         self.use_template_surface = use_template_surface
         self.resume_from = None if resume_from is None else Path(resume_from)
         self.training_method = training_method
-        self.log_level = log_level
+        self.log_level = _level_number(log_level)
         self.cache_max_samples = 0
+        self.checkpoint_file: Path | None = None
+        self.metadata_file: Path | None = None
+        self.training_loss: list[float] = []
+        self.val_rmse_log: list[RmseEntry] = []
 
     def set_cache_size(self, cache_max_samples: int) -> None:
         """Set how many samples keep a private copy of their targets.
@@ -143,13 +154,13 @@ class WorkflowTrainPhysicsNeMo:
     def process(self) -> TrainingResult:
         """Read the cohort, check it, train, and leave a finished model directory.
 
-        Under torchrun every rank calls this; rank 0 alone writes.
+        Under a launcher of several processes every rank calls this; rank 0 alone writes.
 
         Returns
         -------
         dict
             ``output_directory``; ``checkpoint`` and ``metadata``, paths on rank 0 and None on
-            the others; ``training_loss``, one an epoch; ``val_rmse_log``, a list of dicts with
+            the others; ``training_loss``, one per epoch; ``val_rmse_log``, a list of dicts with
             ``epoch``, ``train_rmse`` and ``val_rmse`` (None without validation), in the
             target's units.
 
@@ -180,10 +191,14 @@ class WorkflowTrainPhysicsNeMo:
                 resume_from=self.resume_from,
             )
             tag = method.model_tag
+            if context.is_main:
+                self.checkpoint_file = directory / checkpoint_name(tag)
+                self.metadata_file = directory / metadata_name(tag)
+            self.training_loss, self.val_rmse_log = losses, rmse_log
             return {
                 "output_directory": directory,
-                "checkpoint": directory / checkpoint_name(tag) if context.is_main else None,
-                "metadata": directory / metadata_name(tag) if context.is_main else None,
+                "checkpoint": self.checkpoint_file,
+                "metadata": self.metadata_file,
                 "training_loss": losses,
                 "val_rmse_log": rmse_log,
             }
@@ -299,7 +314,7 @@ class WorkflowInferPhysicsNeMo:
         stages: Sequence[float] | None = None,
         output_directory: Path | str | None = None,
     ) -> PredictionResult:
-        """Predict a subject and write a mesh a stage, moved if the target is a displacement.
+        """Predict a subject and write a mesh per stage, moved if the target is a displacement.
 
         Parameters
         ----------
@@ -333,6 +348,22 @@ class WorkflowInferPhysicsNeMo:
             "predicted_meshes": meshes,
             "animation": animation,
         }
+
+
+def _level_number(level: int | str) -> int:
+    """Turn a log level's name, in any case, into its number.
+
+    Raises
+    ------
+    ValueError
+        If there is no such level.
+    """
+    if not isinstance(level, str):
+        return int(level)
+    numbers = logging.getLevelNamesMapping()
+    if level.upper() not in numbers:
+        raise ValueError(f"log_level is {level!r}, it must be one of {', '.join(numbers)}")
+    return numbers[level.upper()]
 
 
 def _set_up_logging(level: int, context: DistributedContext) -> None:

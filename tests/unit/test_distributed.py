@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 import time
@@ -13,6 +14,7 @@ import torch
 from test_training_exact import assert_equal_models
 
 from meshstage.errors import InputError
+from meshstage.files import read_json
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.names import checkpoint_name
 from meshstage.training.distributed import DistributedContext, distributed_context
@@ -149,7 +151,7 @@ def plain(tiny_cohort, tmp_path_factory):
         "SLURM_LOCALID": "3",
         "SLURM_NNODES": "2",
         "SLURM_NODELIST": "node[1-2]",
-        # Left by another launcher; torchrun alone is believed.
+        # Left by another launcher, and not all that torchrun sets.
         "RANK": "3",
         "WORLD_SIZE": "8",
     }
@@ -199,6 +201,53 @@ def test_two_ranks_log_once_and_an_exception_on_one_ends_both(plain, tiny_cohort
     epochs = [e["epoch"] for e in events[started[1] :] if e["event"] == "epoch"]
     assert epochs == list(range(events[started[1]]["epoch"] + 1, 4))
     assert len(list((output / "tensorboard").iterdir())) == 2  # one a start
+
+
+SLURM_STEP = {
+    "SLURM_JOB_ID": "4711",
+    "SLURM_STEP_ID": "0",
+    "SLURM_STEP_NUM_TASKS": "2",
+    "SLURM_STEP_NUM_NODES": "1",
+    "SLURM_STEP_NODELIST": "node7",
+}
+
+
+def launch_two(tiny_cohort, output, common, *names):
+    """Start the training program twice, each with its own number in these variables."""
+    processes = [
+        subprocess.Popen(
+            [sys.executable, *arguments(tiny_cohort, output)],
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"OMP_NUM_THREADS": "1"} | common | dict.fromkeys(names, str(rank)),
+        )
+        for rank in range(2)
+    ]
+    logs = [process.communicate(timeout=300)[1] for process in processes]
+    assert [process.returncode for process in processes] == [0, 0], logs
+    return "".join(logs)
+
+
+def test_tasks_of_srun_and_processes_of_mpirun_train_one_model_together(tiny_cohort, tmp_path):
+    with socket.create_server(("", 0)) as server:  # other tests may run beside this one
+        port = {"MASTER_PORT": str(server.getsockname()[1])}
+    of_mpi = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
+    logs = {
+        "slurm": launch_two(
+            tiny_cohort, tmp_path / "slurm", SLURM_STEP | port, "SLURM_PROCID", "SLURM_LOCALID"
+        ),
+        "mpi": launch_two(
+            tiny_cohort,
+            tmp_path / "mpi",
+            of_mpi | port,
+            "OMPI_COMM_WORLD_RANK",
+            "OMPI_COMM_WORLD_LOCAL_RANK",
+        ),
+    }
+    for name, log in logs.items():
+        assert read_json(tmp_path / name / "mlp_stage_model_metadata.json")["ranks"] == 2
+        assert log.count("epoch 2/3") == 1  # rank 0 alone writes and logs
+    assert_equal_models(tmp_path / "slurm", tmp_path / "mpi", "mlp")
 
 
 # ---------------------------------------------------------------- without torchrun

@@ -1,6 +1,7 @@
 """Find what a model directory holds: ours, finished or in progress, or MONAI Physio's."""
 
 from dataclasses import dataclass
+from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
 
@@ -45,11 +46,13 @@ class ModelDirectory:
         Raises
         ------
         InputError
-            If that epoch was not kept, or nothing says which is best.
+            If it is no epoch, that epoch was not kept, or nothing says which is best.
         """
         if epoch is None:
             final = self.files / checkpoint_name(self.tag)
             return final if final.exists() else self.kept[-1]
+        if epoch != "best" and not isinstance(epoch, Integral):
+            raise InputError(f"epoch is {epoch!r}; give a whole number, or best")
         number = self._best_epoch() if epoch == "best" else int(epoch)
         path = self.files / checkpoint_name(self.tag, number)
         if path in self.kept:

@@ -20,8 +20,8 @@ from meshstage.models.directory import Epoch, find_model
 if TYPE_CHECKING:
     from meshstage.networks import TemplateGraph
 
-# Rows (nodes or edges, times samples) that go through a network at once: 200 MB an array of
-# width 512 or 50 MB at 128, and enough to keep any device busy.
+# Rows (nodes or edges, times samples) that go through a network at once: 200 MB per array
+# of width 512 or 50 MB at 128, and enough to keep any device busy.
 _ROWS_AT_ONCE = 100_000
 
 _MLP_OPTIONS = ("layer_size", "num_layers")
@@ -88,6 +88,12 @@ class Predictor:
     def stages_trained(self) -> list[float]:
         """Stages of the training samples, ascending; empty where the model does not tell."""
         return list(self.metadata.get("training_stages", []))
+
+    @property
+    def moves_meshes(self) -> bool:
+        """Whether the target is a displacement, so that it moves points."""
+        by_name = self.n_target == 3 and self.target_array == "displacement"
+        return bool(self.metadata.get("target_is_displacement", by_name))
 
     def check_scores(self, shape_scores: np.ndarray) -> None:
         """Refuse scores that this model does not take.

@@ -10,7 +10,6 @@ from meshstage.mechanics import elasticity
 from meshstage.mechanics.elements import Tetrahedra, find_tetrahedra, shear_moduli
 from meshstage.meshes.cells import canonical_cells
 from meshstage.prediction.predictor import Predictor
-from meshstage.prediction.writing import moves_meshes
 
 # VTK's order of a symmetric tensor: XX, YY, ZZ, XY, YZ, XZ.
 _ROWS, _COLUMNS = (0, 1, 2, 0, 1, 0), (0, 1, 2, 1, 2, 2)
@@ -84,7 +83,7 @@ def tissue_of(predictor: Predictor) -> Tissue:
         If the template has no tetrahedron, or the target moves no points.
     """
     values = predictor.metadata
-    if not moves_meshes(predictor):
+    if not predictor.moves_meshes:
         raise InputError(
             Problem(
                 f"the target {predictor.target_array!r} is no displacement, so nothing is strained",

@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 from xml.etree import ElementTree
 
 import numpy as np
@@ -17,9 +16,7 @@ from meshstage.files import atomic
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
 from meshstage.prediction.predictor import Predictor, check_stages
-
-if TYPE_CHECKING:
-    from meshstage.prediction.stress import Tissue
+from meshstage.prediction.stress import Tissue
 
 
 @dataclass(frozen=True)
@@ -182,20 +179,16 @@ def shape_points(predictor: Predictor, shape_scores: np.ndarray) -> np.ndarray:
     return mean + offset.reshape(-1, 3)
 
 
-def moves_meshes(predictor: Predictor) -> bool:
-    """Say whether the target is a displacement, so that it moves points."""
-    by_name = predictor.n_target == 3 and predictor.target_array == "displacement"
-    return bool(predictor.metadata.get("target_is_displacement", by_name))
-
-
 def write_prediction(
     output: Path,
     predictor: Predictor,
     question: Question,
     targets: np.ndarray,
-    tissue: "Tissue | None" = None,
+    tissue: Tissue | None = None,
 ) -> tuple[Path, list[Path]]:
-    """Write one mesh a stage, and a ``.pvd`` that plays them with the stage as time.
+    """Write one mesh per stage, and a ``.pvd`` that plays them with the stage as time.
+
+    Meshes of an earlier prediction of this subject are removed: viewers group files by name.
 
     Parameters
     ----------
@@ -212,10 +205,10 @@ def write_prediction(
     animation : Path
         The ``.pvd``.
     meshes : list of Path
-        One a stage.
+        One per stage.
     """
     suffix = ".vtp" if isinstance(predictor.mesh, pv.PolyData) else ".vtu"
-    folder, moved = output / question.stem, moves_meshes(predictor)
+    folder, moved = output / question.stem, predictor.moves_meshes
     root = ElementTree.Element("VTKFile", type="Collection", version="0.1")
     collection = ElementTree.SubElement(root, "Collection")
     paths = []
@@ -235,4 +228,7 @@ def write_prediction(
     animation = folder / f"{question.stem}.pvd"
     with atomic(animation) as temporary:
         ElementTree.ElementTree(root).write(temporary, encoding="utf-8", xml_declaration=True)
+    for path in folder.glob("phase_*_stage_*.vt[pu]"):
+        if path not in paths:
+            path.unlink()
     return animation, paths

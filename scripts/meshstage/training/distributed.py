@@ -1,4 +1,4 @@
-"""Ranks of one training: set up from torchrun's variables, and nothing else."""
+"""Ranks of one training: joined as their launcher numbers them, or one process alone."""
 
 import os
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from torch import Tensor
 from torch.distributed.rendezvous import rendezvous
 
 from meshstage.errors import ContinueLater, InputError
+from meshstage.launch.ranks import Rank, this_rank
 
 T = TypeVar("T")
 
@@ -28,7 +29,7 @@ class DistributedContext:
     ----------
     device : torch.device
     rank, local_rank, world_size : int
-        As torchrun numbers them; 0, 0, 1 for a process alone.
+        As the launcher numbers them; 0, 0, 1 for a process alone.
     """
 
     device: torch.device = torch.device("cpu")  # noqa: RUF009  devices are immutable
@@ -91,7 +92,7 @@ class DistributedContext:
 
 @contextmanager
 def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
-    """Set up this process as a rank of torchrun, or alone where torchrun did not start it.
+    """Set up this process as a rank of what launched it, or alone.
 
     Parameters
     ----------
@@ -101,32 +102,19 @@ def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
     Raises
     ------
     InputError
-        If CUDA is asked for and not there, or a node has fewer GPUs than ranks.
+        If CUDA is asked for and not there, a node has fewer GPUs than ranks, or the ranks cannot
+        meet.
     """
-    # SLURM's variables say nothing here: an interactive allocation sets them too.
-    launched = "TORCHELASTIC_RUN_ID" in os.environ
-    rank, local_rank, world_size = (
-        (int(os.environ[name]) for name in ("RANK", "LOCAL_RANK", "WORLD_SIZE"))
-        if launched
-        else (0, 0, 1)
-    )
-    where = choose_device(device, local_rank)
-    context = DistributedContext(where, rank, local_rank, world_size)
+    launched = this_rank(os.environ)
+    if launched is None:
+        yield DistributedContext(choose_device(device))
+        return
+    where = choose_device(device, launched.gpu)
+    context = DistributedContext(where, launched.rank, launched.local_rank, launched.world_size)
     if not context.is_distributed:
         yield context
         return
-    # A group of its own for each training of one process: ranks of the next would find the
-    # addresses of the last in torchrun's store, and wait for them for ever.
-    store, _, _ = next(rendezvous("env://"))
-    dist.init_process_group(
-        "cpu:gloo,cuda:nccl" if where.type == "cuda" else "gloo",
-        store=dist.PrefixStore(f"meshstage_{next(_trainings)}", store),
-        rank=rank,
-        world_size=world_size,
-        # Rank 0 may load and verify a large checkpoint while the others wait.
-        timeout=timedelta(minutes=30),
-        device_id=where if where.type == "cuda" else None,
-    )
+    _join(launched, where)
     try:
         yield context
     except (InputError, ContinueLater):
@@ -138,6 +126,38 @@ def distributed_context(device: str = "auto") -> Iterator[DistributedContext]:
         raise
     else:
         dist.destroy_process_group()
+
+
+def _join(launched: Rank, device: torch.device) -> None:
+    """Make the process group of one training.
+
+    Raises
+    ------
+    InputError
+        If not all ranks come to the meeting.
+    """
+    # Rank 0 may load and verify a large checkpoint while the others wait.
+    patience = timedelta(minutes=30)
+    try:
+        rank, size = launched.rank, launched.world_size
+        numbers = {} if launched.meeting == "env://" else {"rank": rank, "world_size": size}
+        store, _, _ = next(rendezvous(launched.meeting, timeout=patience, **numbers))
+        dist.init_process_group(
+            "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo",
+            # A group of its own for each training of one process: ranks of the next would find
+            # the addresses of the last in the store, and wait for them for ever.
+            store=dist.PrefixStore(f"meshstage_{next(_trainings)}", store),
+            rank=rank,
+            world_size=size,
+            timeout=patience,
+            device_id=device if device.type == "cuda" else None,
+        )
+    except (RuntimeError, OSError, ValueError) as error:
+        reason = (str(error) or repr(error)).splitlines()[0][:200]
+        raise InputError(
+            f"{launched.launcher} cannot meet at {launched.meeting} ({reason}); start all ranks "
+            "together, set MASTER_ADDR and MASTER_PORT, or use torchrun"
+        ) from error
 
 
 def choose_device(choice: str, local_rank: int = 0) -> torch.device:
@@ -155,7 +175,7 @@ def choose_device(choice: str, local_rank: int = 0) -> torch.device:
     if local_rank >= torch.cuda.device_count():
         raise InputError(
             f"local rank {local_rank} has no GPU of its own: this node shows "
-            f"{torch.cuda.device_count()}; start as many ranks a node as it has GPUs"
+            f"{torch.cuda.device_count()}; start as many ranks per node as it has GPUs"
         )
     device = torch.device("cuda", local_rank)
     torch.cuda.set_device(device)
