@@ -212,9 +212,11 @@ SLURM_STEP = {
 }
 
 
-def launch_two(tiny_cohort, output, common, *names):
+def start_two(tiny_cohort, output, common, *names):
     """Start the training program twice, each with its own number in these variables."""
-    processes = [
+    with socket.create_server(("", 0)) as server:  # other tests may run beside this one
+        common = common | {"MASTER_PORT": str(server.getsockname()[1])}
+    return [
         subprocess.Popen(
             [sys.executable, *arguments(tiny_cohort, output)],
             stderr=subprocess.PIPE,
@@ -223,31 +225,22 @@ def launch_two(tiny_cohort, output, common, *names):
         )
         for rank in range(2)
     ]
-    logs = [process.communicate(timeout=300)[1] for process in processes]
-    assert [process.returncode for process in processes] == [0, 0], logs
-    return "".join(logs)
 
 
 def test_tasks_of_srun_and_processes_of_mpirun_train_one_model_together(tiny_cohort, tmp_path):
-    with socket.create_server(("", 0)) as server:  # other tests may run beside this one
-        port = {"MASTER_PORT": str(server.getsockname()[1])}
     of_mpi = {"OMPI_COMM_WORLD_SIZE": "2", "OMPI_COMM_WORLD_LOCAL_SIZE": "2"}
-    logs = {
-        "slurm": launch_two(
-            tiny_cohort, tmp_path / "slurm", SLURM_STEP | port, "SLURM_PROCID", "SLURM_LOCALID"
-        ),
-        "mpi": launch_two(
-            tiny_cohort,
-            tmp_path / "mpi",
-            of_mpi | port,
-            "OMPI_COMM_WORLD_RANK",
-            "OMPI_COMM_WORLD_LOCAL_RANK",
-        ),
+    numbers = ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_LOCAL_RANK")
+    slurm = tmp_path / "slurm"
+    started = {
+        slurm: start_two(tiny_cohort, slurm, SLURM_STEP, "SLURM_PROCID", "SLURM_LOCALID"),
+        tmp_path / "mpi": start_two(tiny_cohort, tmp_path / "mpi", of_mpi, *numbers),
     }
-    for name, log in logs.items():
-        assert read_json(tmp_path / name / "mlp_stage_model_metadata.json")["ranks"] == 2
-        assert log.count("epoch 2/3") == 1  # rank 0 alone writes and logs
-    assert_equal_models(tmp_path / "slurm", tmp_path / "mpi", "mlp")
+    for output, processes in started.items():
+        logs = [process.communicate(timeout=300)[1] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0], logs
+        assert read_json(output / "mlp_stage_model_metadata.json")["ranks"] == 2
+        assert "".join(logs).count("epoch 2/3") == 1  # rank 0 alone writes and logs
+    assert_equal_models(*started, "mlp")
 
 
 # ---------------------------------------------------------------- without torchrun

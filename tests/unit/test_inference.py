@@ -79,6 +79,12 @@ def test_best_epoch_is_the_one_with_least_validation_rmse(small_models):
     assert predictor.checkpoint.name == f"mgn_stage_model_epoch_{best:05d}.pt"
 
 
+@pytest.mark.parametrize("epoch", ["1.5", 1.5, "last"])
+def test_what_is_no_epoch_is_a_sentence(small_models, epoch):
+    with pytest.raises(InputError, match=f"epoch is {epoch!r}; give a whole number, or best"):
+        load_predictor(small_models.directory("mlp"), epoch)
+
+
 def test_epoch_that_was_not_kept_is_a_sentence(small_models):
     with pytest.raises(InputError, match="epoch 9 was not kept; kept here are: 1, 2, 3"):
         load_predictor(small_models.directory("mgn"), 9)
@@ -226,6 +232,17 @@ def test_close_stages_do_not_collide(mlp, tiny_cohort, tmp_path):
     targets = mlp.predict(question.shape_scores, question.stages)
     _, meshes = write_prediction(tmp_path, mlp, question, targets)
     assert len({path.name for path in meshes}) == 3
+
+
+def test_second_prediction_leaves_nothing_of_the_first(mlp, tiny_cohort, tmp_path):
+    """Viewers group files by name: an old stage among the new ones would be played with them."""
+    for stages in ([0.1, 0.2, 0.3], [0.7]):
+        [question] = questions_of_manifests(mlp, tiny_cohort.manifests["test"], stages)
+        (tmp_path / question.stem).mkdir(exist_ok=True)
+        (tmp_path / question.stem / "notes.txt").write_text("mine")
+        write_prediction(tmp_path, mlp, question, mlp.predict(question.shape_scores, stages))
+    left = sorted(path.name for path in (tmp_path / question.stem).iterdir())
+    assert left == ["notes.txt", "phase_000_stage_0.7.vtp", f"{question.stem}.pvd"]
 
 
 def test_scores_alone_reconstruct_the_shape(mlp, tiny_cohort, tmp_path):

@@ -14,6 +14,7 @@ import pytest
 import pyvista as pv
 import torch
 
+import meshstage
 from meshstage.cohort.demo import make_demo_cohort
 from meshstage.cohort.ingest import ingest_subject
 from meshstage.cohort.statistics import compute_statistics, read_statistics, write_statistics
@@ -66,6 +67,52 @@ def test_wrong_arguments_raise_what_python_has_for_them(tiny_cohort, tmp_path):
         WorkflowTrainPhysicsNeMo(manifests, [], mesh, tmp_path, training_method="mgn")
     with pytest.raises(ValueError, match="cache_max_samples is -1"):
         WorkflowTrainPhysicsNeMo(manifests, [], mesh, tmp_path).set_cache_size(-1)
+    with pytest.raises(ValueError, match="log_level is 'LOUD', it must be one of"):
+        WorkflowTrainPhysicsNeMo(manifests, [], mesh, tmp_path, log_level="LOUD")
+
+
+def test_log_level_is_a_number_or_a_name(tiny_cohort, tmp_path):
+    for level in (logging.WARNING, "WARNING", "warning"):
+        made = WorkflowTrainPhysicsNeMo(
+            tiny_cohort.manifests["train"],
+            [],
+            tiny_cohort.mesh_path,
+            tmp_path,
+            training_method=small_method("mlp"),
+            log_level=level,
+        )
+        assert made.log_level == logging.WARNING
+
+
+def test_names_of_the_api_come_from_the_package_which_loads_nothing_by_itself():
+    """PyTorch takes seconds, PhysicsNeMo tens of them."""
+    code = (
+        "import sys, meshstage\n"
+        "heavy = {'torch', 'physicsnemo', 'pyvista', 'numpy'} & set(sys.modules)\n"
+        "assert not heavy, heavy\n"
+        "print(*meshstage.__all__)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT / "scripts",
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert set(done.stdout.split()) == {
+        "WorkflowTrainPhysicsNeMo",
+        "WorkflowInferPhysicsNeMo",
+        "TrainPhysicsNeMoBase",
+        "TrainPhysicsNeMoMGN",
+        "TrainPhysicsNeMoMLP",
+        "TrainPhysicsNeMoPhysicsInformedMotion",
+        "PhaseSampleDataset",
+        "DistributedContext",
+    }
+    for name in done.stdout.split():
+        assert getattr(meshstage, name).__name__ == name
+    with pytest.raises(ImportError, match="NoSuchName"):
+        from meshstage import NoSuchName  # noqa: F401
 
 
 def test_default_method_is_a_mesh_graph_net(tiny_cohort, tmp_path):
@@ -126,7 +173,12 @@ def test_private_copies_change_no_bit(small_models, tiny_cohort, tmp_path):
 
 
 def test_repeated_call_trains_nothing_again(tiny_cohort, tmp_path):
-    first = workflow(tiny_cohort, tmp_path / "mlp").process()
+    made = workflow(tiny_cohort, tmp_path / "mlp")
+    first = made.process()
+    assert made.checkpoint_file == first["checkpoint"]
+    assert made.metadata_file == first["metadata"]
+    assert made.training_loss == first["training_loss"]
+    assert made.val_rmse_log == first["val_rmse_log"]
     written = first["checkpoint"].stat().st_mtime_ns
     again = workflow(tiny_cohort, tmp_path / "mlp").process()
     assert again == first
