@@ -1,15 +1,25 @@
-"""What the three training scripts share: their options, and the call of the library."""
+"""What the training scripts share: their options, and the call of the library."""
 
 import argparse
 import logging
 import os
 import time
 import traceback
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import command_line
+from meshstage.config.methods import load_class
+from meshstage.config.networks import (
+    COMMON,
+    LOSSES,
+    NetworkKind,
+    kind_of,
+    parse_options,
+    refuse_foreign,
+)
+from meshstage.config.settings import Setting, default_of, settings
+from meshstage.errors import InputError, Problem
 
 if TYPE_CHECKING:
     from meshstage.training.base import TrainPhysicsNeMoBase
@@ -18,9 +28,28 @@ if TYPE_CHECKING:
 # A launcher tells when the job began; the clock is one for all processes of a machine.
 STARTED = float(os.environ.get("MESHSTAGE_STARTED", time.monotonic()))
 
+_TIME_BUDGET = Setting("time_budget", float, None, "minutes", "always", minimum=0)
 
-def new_parser(description: str | None) -> argparse.ArgumentParser:
-    """Make a parser with what every network's training takes."""
+
+def run(
+    description: str | None, kind: NetworkKind | None = None, method: type | None = None
+) -> None:
+    """Parse, train and exit.
+
+    Parameters
+    ----------
+    description : str
+        Of the script.
+    kind : NetworkKind, optional
+        Without it ``--network`` names a class of the user's own.
+    method : type, optional
+        The training method, where it is not the one of the row.
+    """
+    command_line.run(lambda arguments: _train(arguments, kind, method), _parser(description, kind))
+
+
+def _parser(description: str | None, kind: NetworkKind | None) -> argparse.ArgumentParser:
+    """Make a parser with the settings of a network and of all loss terms."""
     parser = command_line.new_parser(description)
     command_line.add_template(parser)
     add = parser.add_argument
@@ -33,25 +62,8 @@ def new_parser(description: str | None) -> argparse.ArgumentParser:
         "--sibling",
         type=int,
         metavar="N",
-        help="with --resume-from: write to DIR_N, and go on if it is unfinished "
+        help="with --resume-from: write to DIR_N, and resume it if it is unfinished "
         "(without it: the next free DIR_1, DIR_2, ...)",
-    )
-    settings = parser.add_argument_group("training")
-    add = settings.add_argument
-    add("--epochs", type=int, help="total of the lineage, resumed epochs included (1500)")
-    add("--batch-size", type=int, help="samples a rank and step (4, mlp 32)")
-    add("--learning-rate", type=float, help="of Adam (1e-3)")
-    add("--grad-clip-norm", type=float, help="largest norm of a step's gradient (1.0)")
-    add("--seed", type=int, help="of initial weights and order of samples (42)")
-    add("--rmse-log-interval", type=int, help="epochs between kept and judged models (100)")
-    add("--loss-log-interval", type=int, help="epochs between log lines (10)")
-    add("--max-skipped-fraction", type=float, help="non-finite steps an epoch may skip (0.1)")
-    running = parser.add_argument_group("running")
-    add = running.add_argument
-    add(
-        "--recovery-interval",
-        type=int,
-        help="epochs between recovery checkpoints (as often as costs under 1%% of the time)",
     )
     add(
         "--time-budget",
@@ -59,46 +71,41 @@ def new_parser(description: str | None) -> argparse.ArgumentParser:
         metavar="MINUTES",
         help="save and leave (exit 75) before; 0: none",
     )
-    add("--precision", choices=["auto", "fp32", "bf16", "fp64"], help="auto: bf16 on a GPU with it")
-    add("--compile", choices=["off", "auto", "on"], help="torch.compile (off)")
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
-    add("--device-memory-fraction", type=float, help="of a GPU's free memory, for targets (0.5)")
+    if kind is None:
+        own = parser.add_argument_group("network of your own")
+        own.add_argument("--network", required=True, metavar="FILE.py:CLASS", help="its class")
+        own.add_argument("--options", metavar="JSON", help="its settings, as in '{\"width\": 32}'")
+    groups = {"training": COMMON, "network": kind.options if kind else ()}
+    groups |= {f"loss {loss.name}": loss.options for loss in LOSSES.values()}
+    for title, names in groups.items():
+        group = parser.add_argument_group(title)
+        for setting in (settings()[name] for name in names):
+            default = default_of(kind, setting.name) if kind else setting.default
+            shown = "" if default in (None, "") else f" ({default})"
+            group.add_argument(
+                setting.option,
+                metavar="|".join(setting.choices) or setting.kind.__name__.upper(),
+                help=(setting.help + shown).replace("%", "%%"),
+            )
     return parser
 
 
-_SETTERS = ("epochs", "batch_size", "learning_rate", "grad_clip_norm")
-_ATTRIBUTES = (
-    "seed",
-    "rmse_log_interval",
-    "loss_log_interval",
-    "max_skipped_fraction",
-    "recovery_interval",
-    "precision",
-    "compile",
-    "device_memory_fraction",
-)
-
-
-def run(
-    parser: argparse.ArgumentParser,
-    make_trainer: Callable[[], "TrainPhysicsNeMoBase"],
-    own_setters: tuple[str, ...],
-) -> None:
-    """Parse, train and exit."""
-    command_line.run(lambda arguments: _train(arguments, make_trainer, own_setters), parser)
-
-
-def _train(
-    arguments: argparse.Namespace,
-    make_trainer: Callable[[], "TrainPhysicsNeMoBase"],
-    own_setters: tuple[str, ...],
-) -> None:
-    """Give each option that is set to the trainer, and train."""
+def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type | None) -> None:
+    """Make the training method with each option that is set, and train."""
     from meshstage.launch.ranks import this_rank
     from meshstage.models.owner import refuse_owned
     from meshstage.models.siblings import output_directory
     from meshstage.training.leaving import note_signals
 
+    given = {
+        name: setting.parsed(text)
+        for name, setting in settings().items()
+        if (text := getattr(arguments, name, None)) is not None
+    }
+    kind = kind or kind_of(arguments.network, Path())
+    refuse_foreign(given, kind)
+    budget = _TIME_BUDGET.checked(arguments.time_budget)
     # Before imports that take seconds: a signal then is answered at the first step, and a run
     # that somebody owns at once. Ranks that still wait for each other just die of a signal.
     rank = this_rank(os.environ)
@@ -108,22 +115,37 @@ def _train(
     if numbered and (rank is None or rank.rank == 0):
         refuse_owned(output_directory(arguments.output, arguments.resume_from, arguments.sibling))
     from meshstage.training.distributed import distributed_context
-    from meshstage.training.settings import positive_number
 
-    trainer = make_trainer()
-    given = {name: value for name, value in vars(arguments).items() if value is not None}
-    for name in (*_SETTERS, *own_setters):
-        if name in given:
-            getattr(trainer, f"set_{name}")(given[name])
-    for name in _ATTRIBUTES:
-        if name in given:
-            setattr(trainer, name, given[name])
-    if arguments.time_budget:
-        trainer.deadline = STARTED + 60 * positive_number("time_budget", arguments.time_budget)
+    trainer = _make(method or load_class(kind.method))
+    options = parse_options(getattr(arguments, "options", None) or "{}")
+    for name in options:
+        if not hasattr(trainer, f"set_{name}") and not hasattr(trainer, name):
+            what = f"{kind.name} has neither set_{name} nor an attribute {name}"
+            raise InputError(Problem(what, f"remove the option {name}, or give the class one"))
+    for name, value in (given | options).items():
+        setter = getattr(trainer, f"set_{name}", None)
+        setter(value) if setter else setattr(trainer, name, value)
+    if budget:
+        trainer.deadline = STARTED + 60 * budget
     with distributed_context(arguments.device) as context:
         if not context.is_main:
             logging.getLogger("meshstage").setLevel(logging.ERROR)  # rank 0 says it for all
         _train_on(context, trainer, arguments)
+
+
+def _make(method: type) -> "TrainPhysicsNeMoBase":
+    """Make the training method; a class of the user's own may not be one."""
+    from meshstage.training.base import TrainPhysicsNeMoBase
+
+    name = method.__name__
+    if not issubclass(method, TrainPhysicsNeMoBase):
+        raise InputError(
+            Problem(f"{name} is no training method", "derive it from TrainPhysicsNeMoBase")
+        )
+    try:
+        return method()
+    except TypeError as error:  # a method of the base class is missing, or it wants arguments
+        raise InputError(Problem(f"{name} cannot be made: {error}", "mend it")) from error
 
 
 def _train_on(
@@ -135,7 +157,7 @@ def _train_on(
     from meshstage.cohort.statistics import read_statistics
     from meshstage.cohort.subject import load_subjects
     from meshstage.cohort.template import load_template
-    from meshstage.errors import ContinueLater, InputError
+    from meshstage.errors import ContinueLater
     from meshstage.models.siblings import output_directory
     from meshstage.training.samples import PhaseSampleDataset
 

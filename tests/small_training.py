@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import train_command
 from meshstage.cohort.subject import Subject
+from meshstage.config.networks import NETWORKS
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.samples import PhaseSampleDataset
@@ -134,6 +135,4 @@ class _TrainAwkward(TrainSmall):
 
 
 if __name__ == "__main__":
-    parser = train_command.new_parser(__doc__)
-    parser.add_argument("--layer-size", type=int)
-    train_command.run(parser, _TrainAwkward, ("layer_size",))
+    train_command.run(__doc__, NETWORKS["mlp"], _TrainAwkward)

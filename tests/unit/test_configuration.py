@@ -1,27 +1,44 @@
-"""Wrong settings end with a sentence that names key and file."""
+"""Wrong settings end with a sentence; a field is an option, a column and a row of the README."""
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
-from meshstage.config.networks import NETWORKS
-from meshstage.config.runs import check_config, read_runs, resumed_runs
+import train_command
+from meshstage.config.configuration import Configuration, check_config
+from meshstage.config.methods import load_class
+from meshstage.config.networks import COMMON, LOSSES, NETWORKS, kind_of
+from meshstage.config.runs import COLUMNS, columns, read_runs, resumed_runs
+from meshstage.config.settings import Setting, default_of, settings
+from meshstage.config.subjects import COLUMNS as SUBJECT_COLUMNS
 from meshstage.errors import InputError
 
 ROOT = Path(__file__).resolve().parents[2]
-SCHEMAS = ROOT / "workflow" / "schemas"
 CONFIG = {"cohort": "demo", "template": "t.vtp", "subjects": "s.tsv", "runs": "r.tsv"}
+OWN = """
+class TrainOwn(Base):
+    model_tag: str = "mine"
+
+class TrainNameless(Base):
+    pass
+"""
 
 
 def checked(**changes):
-    return check_config({**CONFIG, **changes}, SCHEMAS / "config.schema.yaml", "config.yaml")
+    return check_config({**CONFIG, **changes}, "config.yaml")
 
 
 def runs(tmp_path, text):
     path = tmp_path / "runs.tsv"
     path.write_text(text, encoding="utf-8")
-    return read_runs(path, SCHEMAS / "runs.schema.yaml")
+    return read_runs(path)
+
+
+# ---------------------------------------------------------------- config.yaml
 
 
 def test_defaults_are_filled_in_and_given_values_kept():
@@ -31,17 +48,10 @@ def test_defaults_are_filled_in_and_given_values_kept():
     assert config["resume"] == {}
 
 
-def test_numbers_that_yaml_takes_for_text_are_numbers():
-    """PyYAML reads `1e-4` as text, and `--config` gives nested numbers as text."""
-    loaded = yaml.safe_load("mgn_1: {epochs: '80', learning_rate: 1e-4}")
-    assert isinstance(loaded["mgn_1"]["learning_rate"], str)
-    assert checked(resume=loaded)["resume"] == {"mgn_1": {"epochs": 80, "learning_rate": 1e-4}}
-
-
 def test_shipped_configuration_is_valid():
     config = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
-    check_config(config, SCHEMAS / "config.schema.yaml", "config.yaml")
-    read_runs(ROOT / config["runs"], SCHEMAS / "runs.schema.yaml")
+    check_config(config, "config.yaml")
+    assert [run.kind.name for run in read_runs(ROOT / config["runs"]).values()] == ["mgn", "mlp"]
 
 
 @pytest.mark.parametrize(
@@ -49,12 +59,10 @@ def test_shipped_configuration_is_valid():
     [
         ({"epoch": 5}, ["epoch", "unknown", "config.yaml"]),
         ({"edges": "sides"}, ["edges", "'sides'", "cells", "triangulated"]),
-        ({"use_template_surface": "yes"}, ["use_template_surface", "'yes'", "boolean"]),
+        ({"use_template_surface": "yes"}, ["use_template_surface", "'yes'", "true or false"]),
         ({"cohort": "../escape"}, ["cohort", "../escape"]),
-        ({"resume": {"mgn": {"epochs": 5}}}, ["resume", "'mgn'"]),
-        ({"resume": {"mgn_1": {"epochs": 5, "lr": 1}}}, ["resume.mgn_1.lr", "unknown"]),
-        ({"resume": {"mgn_1": {}}}, ["epochs", "missing", "resume.mgn_1"]),
-        ({"resume": {"mgn_1": {"epochs": 0}}}, ["resume.mgn_1.epochs", "0", "at least 1"]),
+        ({"template": ""}, ["template", "empty"]),
+        ({"resume": {"mgn": 5}}, ["resume.mgn", "5", "mapping"]),
     ],
 )
 def test_wrong_configuration_is_one_sentence(changes, words):
@@ -66,71 +74,250 @@ def test_wrong_configuration_is_one_sentence(changes, words):
         assert word in sentence
 
 
+@pytest.mark.parametrize("written", ["2024_11", "007"])
+def test_a_cohort_that_yaml_takes_for_a_number_gets_what_to_type(written):
+    """YAML 1.1 makes 202411 of the first and 7 of the second: two cohorts could be one."""
+    value = yaml.safe_load(f"cohort: {written}")["cohort"]
+    assert isinstance(value, int)
+    with pytest.raises(InputError, match=r'cohort: "\.\.\."') as raised:
+        checked(cohort=value)
+    assert "--config" in str(raised.value)
+    assert checked(cohort=yaml.safe_load(f'"{written}"'))["cohort"] == written
+
+
 def test_missing_key_is_named():
     with pytest.raises(InputError, match=r"'template' is missing"):
-        check_config({"cohort": "x"}, SCHEMAS / "config.schema.yaml", "config.yaml")
+        check_config({"cohort": "x"}, "config.yaml")
+
+
+# ---------------------------------------------------------------- runs.tsv
 
 
 def test_runs_parse_numbers_and_leave_empty_cells_out(tmp_path):
     table = runs(tmp_path, "run\tnetwork\tepochs\tlearning_rate\thidden_dim\na\tmgn\t7\t1e-4\t\n")
-    assert table["a"]["epochs"] == 7
-    assert table["a"]["learning_rate"] == 1e-4
-    assert "hidden_dim" not in table["a"]
-    assert table["a"]["seed"] == 42
+    # The interval between kept models is always known: the dry run names them.
+    assert table["a"].settings == {"epochs": 7, "learning_rate": 1e-4, "rmse_log_interval": 100}
+    assert table["a"].kept_epochs == [7]
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("run\tnetwork\tepoch\na\tmgn\t3\n", ["'epoch'", "unknown column", "runs.tsv"]),
-        ("run\tnetwork\tepochs\na\tmgn\tmany\n", ["epochs", "'many'", "integer", "line 2"]),
-        ("run\tnetwork\tepochs\na\tmgn\t2.5\n", ["epochs", "2.5", "integer"]),
+        ("run\tnetwork\tepoch\na\tmgn\t3\n", ["'epoch'", "unknown", "runs.tsv"]),
+        ("run\tnetwork\tepochs\tepochs\na\tmgn\t3\t9\n", ["'epochs' stands twice"]),
+        ("run\tnetwork\tepochs\na\tmgn\tmany\n", ["epochs", "'many'", "whole number", "line 2"]),
+        ("run\tnetwork\tepochs\na\tmgn\t2.5\n", ["epochs", "2.5", "whole number"]),
+        ("run\tnetwork\tepochs\na\tmgn\t1_5\n", ["epochs", "1_5", "whole number"]),
+        ("run\tnetwork\tlearning_rate\na\tmgn\t1_5.0\n", ["learning_rate", "1_5.0", "number"]),
         ("run\tnetwork\na\tgnn\n", ["network", "'gnn'", "mgn"]),
+        ("run\tnetwork\n\n\n\na\tgnn\n", ["line 5"]),
         ("run\tnetwork\nx_1\tmgn\n", ["run", "'x_1'", "resumed"]),
         ("run\tnetwork\na/b\tmgn\n", ["run", "'a/b'"]),
         ("run\tnetwork\na\tmgn\nA\tmlp\n", ["'A'", "listed already", "line 3"]),
-        ("run\tnetwork\tlayer_size\na\tmgn\t64\n", ["layer_size", "mlp", "'a'"]),
+        ("run\tnetwork\tlayer_size\na\tmgn\t64\n", ["layer_size", "mlp", "mgn"]),
+        ("run\tnetwork\tmu_kpa\na\tmlp\t3\n", ["mu_kpa", "add strain_energy to losses"]),
+        ("run\tnetwork\tlosses\na\tmlp\tenergy\n", ["losses", "'energy'", "strain_energy"]),
         ("run\tnetwork\tlearning_rate\na\tmgn\tnan\n", ["learning_rate", "nan"]),
         ("run\tnetwork\na\tmgn\textra\n", ["more cells than columns", "line 2"]),
-        ("run\tnetwork\n", ["no run is listed"]),
+        ("run\tnetwork\n", ["no rows"]),
+        ("network\nmgn\n", ["'run' is missing"]),
+        ("run\tnetwork\n\tmgn\n", ["run is empty", "line 2"]),
+        ("run\tnetwork\toptions\na\tmgn\t{}\n", ["options", "of your own", "mgn"]),
+        ("run\tnetwork\na\tnone.py:TrainOwn\n", ["none.py", "line 2"]),
+        ("run\tnetwork\na\town.py\n", ["own.py:NameOfTheClass"]),
+        ("run\tnetwork\na\town.py:Other\n", ["own.py", "'Other'", "TrainOwn, TrainNameless"]),
+        ("run\tnetwork\na\tbroken.py:A\n", ["broken.py", "no Python file"]),
+        ("run\tnetwork\toptions\na\town.py:TrainOwn\t[1]\n", ["options", "no JSON object"]),
+        ("run\tnetwork\toptions\na\town.py:TrainOwn\t{a:1}\n", ["options", "no JSON"]),
+        ("run\tnetwork\thidden_dim\na\town.py:TrainOwn\t4\n", ["hidden_dim", "network mgn"]),
     ],
 )
 def test_wrong_table_of_runs_is_one_sentence(tmp_path, text, words):
+    (tmp_path / "own.py").write_text(OWN)
+    (tmp_path / "broken.py").write_text("class A(:")
     with pytest.raises(InputError) as raised:
         runs(tmp_path, text)
     for word in words:
         assert word in str(raised.value)
 
 
-def test_network_options_are_columns_of_the_schema():
-    schema = yaml.safe_load((SCHEMAS / "runs.schema.yaml").read_text(encoding="utf-8"))
-    assert set(schema["properties"]["network"]["enum"]) == set(NETWORKS)
+def test_a_table_as_a_spreadsheet_saves_it(tmp_path):
+    """Empty cells at the end of lines, rows of tabs, cells with spaces, quoted JSON."""
+    (tmp_path / "own.py").write_text(OWN)
+    table = runs(
+        tmp_path,
+        "run \tnetwork\tepochs\toptions\t\t\n\na \tmlp \t 3\t\t\t\n\t\t\n"
+        'b\town.py:TrainOwn\t4\t"{""width"": 32}"\n',
+    )
+    assert {name: run.epochs for name, run in table.items()} == {"a": 3, "b": 4}
+    assert table["b"].options == {"width": 32}
+
+
+def test_a_network_of_ones_own_is_read_without_running_its_file(tmp_path):
+    (tmp_path / "nets").mkdir()
+    (tmp_path / "nets" / "own.py").write_text("import nothing_that_exists\n" + OWN)
+    table = runs(tmp_path, "run\tnetwork\na\tnets/own.py:TrainOwn\nb\tnets/own.py:TrainNameless\n")
+    assert [run.kind.tag for run in table.values()] == ["mine", "own"]
+    kind = table["a"].kind
+    assert kind.file == tmp_path / "nets" / "own.py"
+    assert kind.method == f"{tmp_path}/nets/own.py:TrainOwn"
+    assert not kind.needs_edges
+
+
+def test_a_class_is_loaded_from_its_file_once(tmp_path):
+    file = tmp_path / "own.py"
+    file.write_text("class A:\n    pass\n")
+    found = load_class(f"{file}:A")
+    assert found.__name__ == "A" and load_class(f"{file}:A") is found
+    assert sys.modules[found.__module__].__file__ == str(file)
+    with pytest.raises(InputError, match=r"own\.py: has no class 'B'"):
+        load_class(f"{file}:B")
+    (tmp_path / "bad.py").write_text("1 / 0")
+    with pytest.raises(InputError, match=r"bad\.py: cannot be imported \(ZeroDivisionError"):
+        load_class(f"{tmp_path}/bad.py:A")
+
+
+def test_a_loss_beside_any_network_brings_its_settings(tmp_path):
+    table = runs(
+        tmp_path, "run\tnetwork\tlosses\tmu_kpa\na\tmlp\tstrain_energy\t3\nb\tphysics\t\t4\n"
+    )
+    assert [run.losses for run in table.values()] == [("strain_energy",), ("strain_energy",)]
+    assert [run.settings["mu_kpa"] for run in table.values()] == [3.0, 4.0]
+
+
+# ---------------------------------------------------------------- one field, everywhere
+
+
+def owners_of(name: str) -> list[str]:
+    return [kind.name for kind in (*NETWORKS.values(), *LOSSES.values()) if name in kind.options]
+
+
+def readme_row(setting: Setting) -> str:
+    """Give the row of config/README.md that a column must have."""
+    defaults = [f"{setting.default}"] if setting.default not in (None, "") else []
     for kind in NETWORKS.values():
-        assert set(kind.options) <= set(schema["properties"])
+        if (own := default_of(kind, setting.name)) != setting.default:
+            defaults.append(f"{kind.name} {own}")
+    owner = "".join(f"{', '.join(names)}: " for names in [owners_of(setting.name)] if names)
+    return f"| `{setting.name}` | {', '.join(defaults)} | {owner}{setting.help} |"
 
 
-def test_config_readme_names_every_key_and_column():
+def test_readme_says_of_every_column_what_its_setting_says():
+    readme = (ROOT / "config" / "README.md").read_text(encoding="utf-8").splitlines()
+    wanted = [f"| `{name}` |  | {meaning} |" for name, meaning in COLUMNS.items()]
+    wanted += [readme_row(setting) for setting in columns().values()]
+    start = readme.index(wanted[0])
+    assert readme[start : start + len(wanted) + 1] == [*wanted, ""]
+
+
+def test_readme_names_every_key_of_the_configuration_and_column_of_subjects():
     readme = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    for name in ("config", "runs", "subjects"):
-        schema = yaml.safe_load((SCHEMAS / f"{name}.schema.yaml").read_text(encoding="utf-8"))
-        for key in schema["properties"]:
-            assert f"| `{key}` |" in readme, f"config/README.md does not explain {key}"
+    for key in (*Configuration.model_fields, *SUBJECT_COLUMNS):
+        assert f"| `{key}` |" in readme, f"config/README.md does not explain {key}"
 
 
-RUNS = {"a": {"network": "mgn", "epochs": 10, "rmse_log_interval": 4, "learning_rate": 1e-3}}
+@pytest.mark.parametrize("kind", [*NETWORKS.values(), None])
+def test_a_script_has_an_option_for_each_setting_of_its_network(kind):
+    """And none for those of other networks; loss terms are everybody's."""
+    options = {
+        option
+        for action in train_command._parser("", kind)._actions
+        for option in action.option_strings
+    }
+    own = {*COMMON, *(kind.options if kind else ())}
+    own |= {name for loss in LOSSES.values() for name in loss.options}
+    for name, setting in settings().items():
+        assert (setting.option in options) == (name in own), name
+    assert ("--network" in options) == (kind is None)
 
 
-def test_resumed_runs_chain_and_inherit():
+def test_every_setting_belongs_to_something():
+    listed = {*COMMON} | {name for kind in NETWORKS.values() for name in kind.options}
+    listed |= {name for loss in LOSSES.values() for name in loss.options}
+    assert listed == set(settings())
+
+
+@pytest.mark.parametrize("setting", settings().values(), ids=settings())
+def test_a_default_is_a_possible_value_and_text_of_it_is_read_back(setting):
+    assert setting.checked(setting.default) == setting.default
+    if setting.default is not None:
+        assert setting.parsed(str(setting.default)) == setting.default
+
+
+def test_numpy_numbers_are_plain_ones():
+    checked = settings()["epochs"].checked(np.int64(5))
+    assert checked == 5 and type(checked) is int
+    rate = settings()["learning_rate"].checked(np.float32(0.5))
+    assert rate == 0.5 and type(rate) is float
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("epochs", True), ("epochs", 0), ("epochs", 2.0), ("epochs", "5"), ("seed", -1),
+        ("learning_rate", 0), ("learning_rate", np.nan), ("learning_rate", np.inf),
+        ("max_skipped_fraction", 1.5), ("precision", "fp8"), ("losses", "a,strain_energy"),
+        ("mu_array", 3),
+    ],
+)  # fmt: skip
+def test_impossible_values_are_refused_with_the_rule(name, value):
+    setting = settings()[name]
+    with pytest.raises(InputError) as raised:
+        setting.checked(value)
+    assert str(raised.value) == f"{name} is {value!r}, it must be {setting.rule}"
+
+
+def test_kinds_are_found_by_name_or_refused():
+    assert kind_of("mlp", Path()) is NETWORKS["mlp"]
+    with pytest.raises(InputError, match="none of mgn, mlp, physics"):
+        kind_of("gnn", Path())
+
+
+# ---------------------------------------------------------------- resume
+
+
+@pytest.fixture
+def a(tmp_path):
+    """Give a run of ten epochs that keeps 4, 8 and 10."""
+    return runs(
+        tmp_path, "run\tnetwork\tepochs\trmse_log_interval\tlearning_rate\na\tmgn\t10\t4\t1e-3\n"
+    )
+
+
+def test_resumed_runs_chain_and_inherit(a):
     resolved = resumed_runs(
-        {"a_2": {"epochs": 30, "learning_rate": 1e-5}, "a_1": {"epochs": 20, "from_epoch": 8}},
-        RUNS,
+        {"a_2": {"epochs": 30, "learning_rate": 1e-5}, "a_1": {"epochs": 20, "from_epoch": 8}}, a
     )
     first, second = resolved["a_1"], resolved["a_2"]
-    assert (first["parent"], first["start"], first["epochs"]) == ("a", 8, 20)
-    assert first["learning_rate"] == 1e-3
-    # The second goes on from where the first ends.
-    assert (second["parent"], second["base"], second["start"]) == ("a_1", "a", 20)
-    assert second["learning_rate"] == 1e-5
+    assert (first.parent, first.number, first.start, first.epochs) == (a["a"], 1, 8, 20)
+    assert first.settings["learning_rate"] == 1e-3
+    # The second starts where the first ends.
+    assert (second.parent, second.number, second.start) == (first, 2, 20)
+    assert second.settings["learning_rate"] == 1e-5
+
+
+def test_numbers_that_yaml_takes_for_text_are_numbers(a):
+    """PyYAML reads `1e-4` as text, and `--config` gives nested numbers as text."""
+    loaded = yaml.safe_load("a_1: {epochs: '80', learning_rate: 1e-4}")
+    assert isinstance(loaded["a_1"]["learning_rate"], str)
+    settings_of = resumed_runs(loaded, a)["a_1"].settings
+    assert (settings_of["epochs"], settings_of["learning_rate"]) == (80, 1e-4)
+
+
+def test_every_column_that_may_change_on_a_resume_is_taken(a):
+    """And each that shapes the network is refused by its name."""
+    run = replace(a["a"], kind=NETWORKS["physics"])
+    for name, setting in columns().items():
+        if name not in run.kind.settings_with():
+            continue
+        value = setting.default if setting.default is not None else "array"
+        changes = {"epochs": 20} | ({name: value} if name != "epochs" else {})
+        if setting.change == "never":
+            with pytest.raises(InputError, match=rf"{name} cannot change"):
+                resumed_runs({"a_1": changes}, {"a": run})
+        else:
+            resumed = resumed_runs({"a_1": changes}, {"a": run})["a_1"]
+            assert resumed.settings.items() >= changes.items()
 
 
 @pytest.mark.parametrize(
@@ -140,10 +327,16 @@ def test_resumed_runs_chain_and_inherit():
         ({"a_2": {"epochs": 20}}, ["'a_1'"]),
         ({"a_1": {"epochs": 10}}, ["epochs is 10", "already at 10"]),
         ({"a_1": {"epochs": 20, "from_epoch": 5}}, ["from_epoch is 5", "4, 8, 10"]),
+        ({"a": {"epochs": 5}}, ["resume", "'a'", "mgn_1"]),
+        ({"a_1": {"epochs": 15, "lr": 1}}, ["resume.a_1", "unknown key 'lr'", "learning_rate"]),
+        ({"a_1": {}}, ["'epochs' is missing", "resume.a_1"]),
+        ({"a_1": {"epochs": 0}}, ["resume.a_1", "epochs is 0", "at least 1"]),
+        ({"a_1": {"epochs": 20, "layer_size": 4}}, ["layer_size cannot change"]),
+        ({"a_1": {"epochs": 20, "mu_kpa": 4}}, ["mu_kpa", "add strain_energy to losses"]),
     ],
 )
-def test_resumed_run_without_a_start_is_one_sentence(resume, words):
+def test_resumed_run_without_a_start_is_one_sentence(a, resume, words):
     with pytest.raises(InputError) as raised:
-        resumed_runs(resume, RUNS)
+        resumed_runs(resume, a)
     for word in words:
         assert word in str(raised.value)

@@ -17,6 +17,7 @@ from test_training_exact import assert_equal_models
 from torch import Tensor
 
 import train_command
+from meshstage.config.networks import NETWORKS
 from meshstage.training import leaving
 from small_training import TrainSmall, arguments, run
 
@@ -125,7 +126,7 @@ def test_out_of_gpu_memory_says_what_to_lower(tiny_cohort, tmp_path, monkeypatch
     monkeypatch.setattr(TrainSmall, "_compute_loss", full)
     monkeypatch.setattr(sys, "argv", arguments(tiny_cohort, tmp_path / "m", "--batch-size=6"))
     with pytest.raises(SystemExit) as left:
-        train_command.run(train_command.new_parser("small"), TrainSmall, ())
+        train_command.run("small", NETWORKS["mlp"], TrainSmall)
     assert left.value.code == 2
     said = capsys.readouterr().err
     assert "error: out of GPU memory with batch size 6: lower --batch-size" in said

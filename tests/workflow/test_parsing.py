@@ -1,10 +1,13 @@
 """What Snakemake says before it runs anything."""
 
 import re
+import shutil
+import subprocess
+from pathlib import Path
 
 import pytest
 
-from workflow.project import Project
+from workflow.project import ROOT, Project
 
 
 @pytest.fixture(scope="module")
@@ -40,6 +43,7 @@ def test_graphs_and_lint_work(clean, option):
         (("--config", "subjects=none.tsv"), ["none.tsv"]),
         (("--config", "runs=none.tsv"), ["none.tsv"]),
         (("--config", "resume={mgn_1: {epochs: 80}}"), ["epochs is 80", "already at 80"]),
+        (("--config", "cohort=2024_11"), ["cohort is the number 202411", "after --config"]),
         (("results/demo/models/mgn_7/mgn_stage_model.pt",), ["mgn_7 is not listed", "resume:"]),
     ],
 )
@@ -92,3 +96,142 @@ def test_broken_manifests_do_not_stop_the_parsing(tmp_path):
     for stem in ("row-0001", "row-0003"):
         assert f"results/odd/subjects/{stem}/subject.json" in answer.stdout
     assert "results/odd/subjects/b/subject.json" in answer.stdout
+
+
+# ---------------------------------------------------------------- a network of the user's own
+
+OWN = """
+class TrainOwn(TrainPhysicsNeMoBase):
+    model_tag = "mine"
+"""
+
+
+@pytest.fixture(scope="module")
+def with_own(tmp_path_factory) -> Project:
+    """Make a project whose one run is a network of the user's own, and resumed once."""
+    project = Project.copy(tmp_path_factory.mktemp("own") / "project")
+    project.write("config/nets/own.py", OWN)
+    project.write(
+        "config/runs.tsv",
+        "run\tnetwork\tepochs\trmse_log_interval\toptions\n"
+        'one\tnets/own.py:TrainOwn\t6\t4\t{"width": 32}\n',
+    )
+    return project
+
+
+def job(output: str, rule: str) -> tuple[str, str]:
+    """Give what a dry run says of a rule: its inputs, and the rest of it with the command."""
+    text = output.split(f"rule {rule}:")[1].split("\nrule ")[0]
+    inputs, _, rest = text.partition("output:")
+    return inputs, rest
+
+
+def test_own_network_is_planned_like_ours(with_own):
+    answer = with_own.snakemake("-n", "-p", "--config", "resume={one_1: {epochs: 9}}")
+    assert answer.returncode == 0, answer.stdout
+    inputs, rest = job(answer.stdout, "train_one")
+    assert "config/nets/own.py" in inputs
+    outputs = rest.split("log:")[0]
+    assert set(re.findall(r"models/one/([^\s,]+)", outputs)) == {
+        "mine_stage_model.pt", "mine_stage_model_metadata.json",
+        "mine_stage_model_epoch_00004.pt", "mine_stage_model_epoch_00006.pt",
+        "pca_mean_template.vtu", "pca_model.json", "training_losses.json",
+        "training_validation_rmse.json", "training_validation_rmse.csv",
+    }  # fmt: skip
+    assert "scripts/train_own.py --epochs=6" in rest.replace("'", "")
+    assert "--network=config/nets/own.py:TrainOwn" in rest
+    assert "'--options={\"width\": 32}'" in rest
+    inputs, rest = job(answer.stdout, "resume_one_1")
+    assert "models/one/mine_stage_model.pt" in inputs and "config/nets/own.py" in inputs
+    assert "mine_stage_model_epoch_00009.pt" in rest and "--epochs=9" in rest
+    # Nothing is known of what it needs: the check demands neither edges nor tetrahedra.
+    assert "--network" not in job(answer.stdout, "check")[1]
+
+
+def test_own_network_without_its_class_is_one_sentence(with_own):
+    with_own.write("other/runs.tsv", "run\tnetwork\none\tnets/own.py:TrainOwn\n")
+    answer = with_own.snakemake("-n", "--config", "runs=other/runs.tsv")
+    assert answer.returncode == 2
+    assert "error: other/runs.tsv, line 2, other/nets/own.py" in answer.stdout
+
+
+def test_the_check_demands_what_any_run_needs(clean):
+    clean.write(
+        "more/runs.tsv", "run\tnetwork\tlosses\na\tmlp\t\nb\tmlp\tstrain_energy\nc\tmgn\t\n"
+    )
+    answer = clean.snakemake("-n", "-p", "--config", "runs=more/runs.tsv")
+    assert answer.returncode == 0, answer.stdout
+    assert "--network mlp strain_energy mgn" in job(answer.stdout, "check")[1]
+
+
+# ---------------------------------------------------------------- where it runs
+
+
+def run(folder: Path, *arguments: str) -> str:
+    answer = subprocess.run(
+        ["snakemake", "-n", "-p", "--cores=1", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert answer.returncode == 0, answer.stdout
+    return answer.stdout
+
+
+@pytest.fixture
+def elsewhere(tmp_path) -> Path:
+    """Make a folder with a configuration alone."""
+    shutil.copytree(ROOT / "config", tmp_path / "config")
+    return tmp_path
+
+
+def test_from_another_folder(clean, elsewhere):
+    """Scripts are the project's, results and tables the folder's."""
+    output = run(clean.folder, "-s", "Snakefile", "-d", str(elsewhere))
+    inputs, rest = job(output, "train_mgn")
+    assert " results/demo/stats.json" in inputs
+    assert f"python {clean.folder}/scripts/launch.py" in rest
+    assert f"{clean.folder}/scripts/train_mgn.py" in rest
+    assert f"{clean.folder}/scripts/meshstage/cohort/demo.py" in job(output, "demo_cohort")[0]
+
+
+def test_as_a_module_of_another_workflow(clean, elsewhere):
+    (elsewhere / "other.smk").write_text(
+        f'module stage:\n    snakefile: "{clean.folder}/Snakefile"\n'
+        "use rule * from stage as stage_*\n"
+    )
+    output = run(elsewhere, "-s", "other.smk", "stage_all")
+    inputs, rest = job(output, "stage_train_mgn")
+    assert " results/demo/stats.json" in inputs
+    assert f"{clean.folder}/scripts/train_mgn.py" in rest
+
+
+def test_profiles_of_train_reach_the_rules_of_a_module(clean, elsewhere):
+    (elsewhere / "other.smk").write_text(
+        f'module stage:\n    snakefile: "{clean.folder}/Snakefile"\n'
+        "use rule * from stage as stage_*\n"
+    )
+    output = run(elsewhere, "-s", "other.smk", "stage_all", "--set-resources", "train:mem_mb=1234")
+    assert "mem_mb=1234" in job(output, "stage_train_mgn")[1]
+
+
+def test_a_cohort_that_was_moved_is_found_again(tmp_path):
+    """Manifests are relative to their table, whatever folder Snakemake works in."""
+    project = Project.copy(tmp_path / "project")
+    project.write("data/a/manifest.json", '{"subject_id": "alpha"}')
+    project.write("data/subjects.tsv", "manifest\tsplit\na/manifest.json\ttrain\n")
+    project.write("data/mean.vtp", "")
+    for folder in ("data", "moved/here"):
+        if folder != "data":
+            (project.folder / "moved").mkdir()
+            (project.folder / "data").rename(project.folder / folder)
+        answer = project.snakemake(
+            "-n", "--config", "cohort=m", f"template={folder}/mean.vtp",
+            f"subjects={folder}/subjects.tsv",
+        )  # fmt: skip
+        assert answer.returncode == 0, answer.stdout
+        inputs = job(answer.stdout, "ingest_subject")[0]
+        assert f"{folder}/a/manifest.json" in inputs
+        assert "results/m/subjects/alpha/subject.json" in answer.stdout

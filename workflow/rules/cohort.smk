@@ -7,7 +7,7 @@
 rule build_template:
     """Read the template once: its graph, its fingerprint, its shape model."""
     input:
-        script="scripts/build_template.py",
+        script=script("build_template.py"),
         library=library_of("build_template.py"),
         mesh=template_inputs,
     output:
@@ -41,7 +41,7 @@ rule build_template:
 rule ingest_subject:
     """Parse each mesh once in the life of a cohort; what is wrong is recorded, not fatal."""
     input:
-        script="scripts/ingest_subject.py",
+        script=script("ingest_subject.py"),
         library=library_of("ingest_subject.py"),
         template=f"{TEMPLATE}/template.json",
         files=manifest_inputs,
@@ -76,7 +76,7 @@ rule ingest_subject:
 rule check:
     """Put every problem of every subject into one table; written whatever it says."""
     input:
-        script="scripts/check_cohort.py",
+        script=script("check_cohort.py"),
         library=library_of("check_cohort.py"),
         template=f"{TEMPLATE}/template.json",
         table=config["subjects"],
@@ -98,13 +98,13 @@ rule check:
         template=subpath(input.template, parent=True),
         subjects=subject_directories(),
         directory=subpath(output.json, parent=True),
-        networks=NETWORKS_OF_RUNS,
+        networks=with_option("--network", NETWORKS_AND_LOSSES),
         region=REGION,
     shell:
         r"""
         python {input.script:q} \
             --template {params.template:q} \
-            --network {params.networks:q} \
+            {params.networks:q} \
             {params.region:q} \
             --subjects-table {input.table:q} \
             --subjects {params.subjects:q} \
@@ -117,7 +117,7 @@ rule check:
 rule gate:
     """Stop here if the check found an error: nothing is trained on broken meshes."""
     input:
-        script="scripts/check_cohort.py",
+        script=script("check_cohort.py"),
         library=library_of("check_cohort.py"),
         report=rules.check.output.json,
     output:
@@ -140,7 +140,7 @@ rule gate:
 rule compute_stats:
     """Normalise by what training subjects alone say."""
     input:
-        script="scripts/compute_stats.py",
+        script=script("compute_stats.py"),
         library=library_of("compute_stats.py"),
         passed=rules.gate.output.passed,
         template=f"{TEMPLATE}/template.json",

@@ -3,32 +3,30 @@
 # In:  config/config.yaml, the tables that it names, the schemas.
 # Out: RESULTS, SUBJECTS, RUNS, RESUMES, MODELS and a few functions.
 
+import json
 import os
 import re
 import sys
 from pathlib import Path
 
-sys.path.insert(0, str(Path(workflow.basedir) / "scripts"))
+# The project's folder, also with `snakemake -s ... -d elsewhere` and as a module of another
+# workflow (whose own folder is `workflow.basedir` then).
+HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=False)).parents[1]
+sys.path.insert(0, str(HOME / "scripts"))
 
-from meshstage.config.runs import (
-    check_config,
-    read_runs,
-    resumed_runs,
-)
-from meshstage.config.networks import NETWORKS
+from meshstage.config.configuration import check_config
+from meshstage.config.runs import read_runs, resumed_runs
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
 from meshstage.cohort.manifest import template_name
 from meshstage.config.subjects import input_files, read_subjects_table, subject_stems
 from meshstage.models.names import (
-    checkpoint_epochs,
     checkpoint_name,
     metadata_name,
     model_file_names,
 )
 from meshstage.config.sources import source_files
 
-SCHEMAS = Path(workflow.basedir) / "workflow" / "schemas"
 DEMO = "results/demo/cohort"
 
 
@@ -42,11 +40,7 @@ def or_exit(read):
         sys.exit(2)
 
 
-config = or_exit(
-    lambda: check_config(
-        config, SCHEMAS / "config.schema.yaml", "config/config.yaml or --config"
-    )
-)
+config = or_exit(lambda: check_config(config, "config/config.yaml or --config"))
 RESULTS = f"results/{config['cohort']}"
 TEMPLATE = f"{RESULTS}/template"
 TEMPLATE_MESH = f"{TEMPLATE}/{template_name(Path(config['template']), config['use_template_surface'])}"
@@ -62,11 +56,8 @@ def is_demo(path):
 
 def relative(path):
     """A path as rules name files: without `..` where it lies below this folder."""
-    return (
-        os.path.relpath(path)
-        if os.path.abspath(path).startswith(os.getcwd() + os.sep)
-        else path
-    )
+    below = os.path.abspath(path).startswith(os.getcwd() + os.sep)
+    return os.path.relpath(path) if below else str(path)
 
 
 def read_subjects():
@@ -130,27 +121,24 @@ def predictions_of(model):
 # ---------------------------------------------------------------- runs
 
 
-RUNS = or_exit(lambda: read_runs(Path(config["runs"]), SCHEMAS / "runs.schema.yaml"))
+RUNS = or_exit(lambda: read_runs(Path(config["runs"])))
 RESUMES = or_exit(lambda: resumed_runs(config["resume"], RUNS))
-MODELS = [*RUNS, *RESUMES]
+ALL_RUNS = RUNS | RESUMES
+MODELS = list(ALL_RUNS)
 
 # What the check must demand of the template: edges, tetrahedra, or neither.
-NETWORKS_OF_RUNS = list(dict.fromkeys(run["network"] for run in RUNS.values()))
-
-
-def settings_of(model):
-    """The settings of a run, or of a run that was resumed."""
-    return RESUMES.get(model) or RUNS[model]
-
-
-def network_of(model):
-    """The registry's row of a model's network."""
-    return NETWORKS[settings_of(model)["network"]]
+NETWORKS_AND_LOSSES = list(
+    dict.fromkeys(
+        name
+        for run in ALL_RUNS.values()
+        for name in [*([] if run.kind.file else [run.kind.name]), *run.losses]
+    )
+)
 
 
 def model_file(model, name=checkpoint_name):
     """A file of a model: its final checkpoint, or what another function of its tag names."""
-    return f"{RESULTS}/models/{model}/{name(network_of(model).tag)}"
+    return f"{RESULTS}/models/{model}/{name(ALL_RUNS[model].kind.tag)}"
 
 
 def use_profile_of_train(name):
@@ -180,42 +168,46 @@ def for_training(model, files):
 
 def model_outputs(model):
     """Every file of a model."""
-    settings = settings_of(model)
+    run = ALL_RUNS[model]
     names = model_file_names(
-        network_of(model).tag,
-        checkpoint_epochs(
-            settings.get("start", 0), settings["epochs"], settings["rmse_log_interval"]
-        ),
+        run.kind.tag,
+        run.kept_epochs,
         Path(TEMPLATE_MESH).name,
-        has_edges=network_of(model).needs_edges,
+        has_edges=run.kind.needs_edges,
         has_shape_model=HAS_SHAPE_MODEL,
     )
     return [f"{RESULTS}/models/{model}/{name}" for name in names]
 
 
-def train_options(model):
-    """The run's settings as options of its script; what is not set is the network's default."""
-    settings = settings_of(model)
-    skipped = {"run", "network", "parent", "base", "number", "start"}
-    return [
-        f"--{name.replace('_', '-')}={value}"
-        for name, value in settings.items()
-        if name not in skipped
+def train_command(model):
+    """The script of a run's network, and the run's settings as its options."""
+    run = ALL_RUNS[model]
+    options = [
+        f"--{name.replace('_', '-')}={value}" for name, value in run.settings.items()
     ]
+    if run.kind.file:
+        options.append(f"--network={run.kind.method}")
+        options.append(f"--options={json.dumps(run.options)}")
+        return [script("train_own.py"), *options]
+    return [script(f"train_{run.kind.name}.py"), *options]
+
+
+def network_file(model):
+    """The file of a network of the user's own."""
+    file = ALL_RUNS[model].kind.file
+    return [relative(file)] if file else []
 
 
 def resume_source(model):
     """The checkpoint that a resumed run starts from."""
-    settings = RESUMES[model]
-    parent = settings_of(settings["parent"])
-    last = settings["start"] == parent["epochs"]
-    name = checkpoint_name(network_of(model).tag, None if last else settings["start"])
-    return f"{RESULTS}/models/{settings['parent']}/{name}"
+    run = ALL_RUNS[model]
+    epoch = None if run.start == run.parent.epochs else run.start
+    return model_file(run.parent.name, lambda tag: checkpoint_name(tag, epoch))
 
 
 def directory_of_run(model):
     """Make a params function: where a run's directory is, which its siblings are numbered after."""
-    number = f"_{RESUMES[model]['number']}" if model in RESUMES else ""
+    number = f"_{RESUMES[model].number}" if model in RESUMES else ""
     return lambda wildcards, output: str(Path(output[0]).parent).removesuffix(number)
 
 
@@ -241,10 +233,11 @@ def with_option(option, values):
 REGION = with_option("--region", [config["region"]] if config["region"] else [])
 
 
-def library_of(script):
+def script(name):
+    """A script, from wherever Snakemake runs."""
+    return relative(HOME / "scripts" / name)
+
+
+def library_of(name):
     """The modules that a script imports, directly or not: an edit reruns what it changes."""
-    root = Path(workflow.basedir)
-    return [
-        str(path.relative_to(root))
-        for path in source_files(root / "scripts" / script)[1:]
-    ]
+    return [relative(path) for path in source_files(HOME / "scripts" / name)[1:]]

@@ -7,7 +7,7 @@
 rule demo_cohort:
     """Write the cohort that config/subjects.tsv names as it comes."""
     input:
-        script="scripts/make_demo_cohort.py",
+        script=script("make_demo_cohort.py"),
         library=library_of("make_demo_cohort.py"),
     output:
         template=f"{DEMO}/pca_mean.vtu",

@@ -11,7 +11,7 @@ wildcard_constraints:
 rule fit_baselines:
     """Fit what a network has to beat: no motion, the mean motion, a linear rule."""
     input:
-        script="scripts/fit_baselines.py",
+        script=script("fit_baselines.py"),
         library=library_of("fit_baselines.py"),
         stats=rules.compute_stats.output.stats,
         template=f"{TEMPLATE}/template.json",
@@ -46,7 +46,7 @@ rule fit_baselines:
 rule evaluate:
     """Judge a model on every subject, beside the baselines; one job a model."""
     input:
-        script="scripts/evaluate.py",
+        script=script("evaluate.py"),
         library=library_of("evaluate.py"),
         model=lambda wildcards: model_file(wildcards.model),
         stats=rules.compute_stats.output.stats,
@@ -85,7 +85,7 @@ rule evaluate:
 rule predict:
     """Write the predicted meshes of all held-out subjects; one job a model."""
     input:
-        script="scripts/predict.py",
+        script=script("predict.py"),
         library=library_of("predict.py"),
         model=lambda wildcards: model_file(wildcards.model),
         subjects=subject_records(),

@@ -9,7 +9,7 @@
 rule plot_training:
     """Show whether a training has come to its end, and how far it got beside the baselines."""
     input:
-        script="scripts/plot_training.py",
+        script=script("plot_training.py"),
         library=library_of("plot_training.py"),
         model=lambda wildcards: model_file(wildcards.model),
         evaluation=f"{RESULTS}/evaluation/{{model}}.json",
@@ -41,7 +41,7 @@ rule plot_training:
 rule plot_evaluation:
     """Put all runs beside each other: by stage, by subject, in one table."""
     input:
-        script="scripts/plot_evaluation.py",
+        script=script("plot_evaluation.py"),
         library=library_of("plot_evaluation.py"),
         evaluations=expand(f"{RESULTS}/evaluation/{{model}}.json", model=MODELS),
     output:
@@ -84,7 +84,7 @@ rule plot_evaluation:
 rule describe_runs:
     """Say what all runs were made of: settings, data, versions."""
     input:
-        script="scripts/describe_runs.py",
+        script=script("describe_runs.py"),
         library=library_of("describe_runs.py"),
         models=[model_file(model, metadata_name) for model in MODELS],
         check=rules.check.output.json,
@@ -116,7 +116,7 @@ rule describe_runs:
 rule plot_meshes:
     """Show truth beside prediction beside error on the mesh, and one cycle as an animation."""
     input:
-        script="scripts/plot_meshes.py",
+        script=script("plot_meshes.py"),
         library=library_of("plot_meshes.py"),
         template=f"{TEMPLATE}/template.json",
         evaluation=f"{RESULTS}/evaluation/{{model}}.json",
@@ -162,9 +162,9 @@ rule plot_meshes:
 rule make_viewer:
     """Make a page in 3-D that a person can turn by hand, without a network."""
     input:
-        script="scripts/make_viewer.py",
+        script=script("make_viewer.py"),
         library=library_of("make_viewer.py"),
-        page="scripts/meshstage/figures/viewer.html",
+        page=script("meshstage/figures/viewer.html"),
         template=f"{TEMPLATE}/template.json",
         evaluation=f"{RESULTS}/evaluation/{{model}}.json",
         predictions=predictions_of("{model}"),

@@ -24,6 +24,7 @@ for model in MODELS:
             stats=for_training(model, f"{RESULTS}/stats.json"),
             subjects=for_training(model, subject_records("train", "val")),
             start=for_training(model, resume_source(model)) if resumed else [],
+            network=for_training(model, network_file(model)),
         output:
             update(model_outputs(model)),
         log:
@@ -34,7 +35,8 @@ for model in MODELS:
             "../../envs/meshstage.yaml"
         threads: 4
         params:
-            script=f"scripts/train_{settings_of(model)['network']}.py",
+            launch=script("launch.py"),
+            command=train_command(model),
             directory=directory_of_run(model),
             template=subpath(input.template, parent=True),
             train=subject_directories("train"),
@@ -44,12 +46,11 @@ for model in MODELS:
                     "--resume-from",
                     resume_source(model),
                     "--sibling",
-                    RESUMES[model]["number"],
+                    RESUMES[model].number,
                 ]
                 if resumed
                 else []
             ),
-            options=train_options(model),
             # One job is one training, on all the nodes and GPUs that the profile gives it.
             nodes=lambda wildcards, resources: shape_of(resources).nodes,
             gpus=lambda wildcards, resources: shape_of(resources).gpus,
@@ -58,15 +59,14 @@ for model in MODELS:
         # `exec`, or SIGTERM would end the shell, and SLURM the job before it has saved.
         shell:
             r"""
-            exec python scripts/launch.py --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
-                {params.script:q} \
+            exec python {params.launch:q} --nodes {params.nodes} --gpus-per-node {params.gpus} -- \
+                {params.command:q} \
                 --template {params.template:q} \
                 --stats {input.stats:q} \
                 --train {params.train:q} \
                 {params.val:q} \
                 --output {params.directory:q} \
                 {params.resume:q} \
-                {params.options:q} \
                 --time-budget {params.minutes} \
                 >>{log:q} 2>&1
             """

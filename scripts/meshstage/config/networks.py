@@ -1,6 +1,8 @@
 """The registry of networks and losses: everything that is known of one without importing torch."""
 
 import ast
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,44 @@ NETWORKS = {
         ),
     )
 }
+
+
+def refuse_foreign(given: Mapping[str, Any], kind: NetworkKind) -> None:
+    """Refuse settings that neither a network nor one of its loss terms has.
+
+    Raises
+    ------
+    InputError
+        Naming the first, and what has it.
+    """
+    for name in given:
+        if name not in kind.settings_with(given.get("losses", "")):
+            owners = [other.name for other in NETWORKS.values() if name in other.options]
+            losses = [loss.name for loss in LOSSES.values() if name in loss.options]
+            owner = f"network {', '.join(owners)}" if owners else f"the loss {', '.join(losses)}"
+            todo = "leave it out" if owners else f"leave it out, or add {losses[0]} to losses"
+            raise InputError(
+                Problem(f"{name} is an option of {owner}, and this is {kind.name}", todo)
+            )
+
+
+def parse_options(text: str) -> dict[str, Any]:
+    """Read the options of a network of the user's own.
+
+    Raises
+    ------
+    InputError
+        If the text is no JSON object.
+    """
+    try:
+        options = json.loads(text)
+    except ValueError as error:
+        raise InputError(
+            Problem(f"options is {text}, no JSON ({error})", 'write it as {"width": 32}')
+        ) from None
+    if not isinstance(options, dict):
+        raise InputError(Problem(f"options is {text}, no JSON object", 'write it as {"width": 32}'))
+    return options
 
 
 def needs_edges(names: str) -> bool:

@@ -1,5 +1,6 @@
 """Settings of a training: the one place that knows their help, bounds, defaults and changes."""
 
+import contextlib
 import math
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -7,6 +8,7 @@ from numbers import Integral, Real
 from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 
+from meshstage.config.networks import LOSSES, NetworkKind, split_names
 from meshstage.errors import InputError
 
 Change = Literal["never", "resume", "always"]
@@ -33,6 +35,8 @@ class Setting:
         Bounds: at least, strictly above, at most.
     choices : tuple of str
         Allowed words; empty for any.
+    is_list : bool
+        Whether the text lists such words, with commas between.
     is_column : bool
         Whether runs.tsv has a column for it; the others are options of the scripts alone.
     """
@@ -46,6 +50,7 @@ class Setting:
     above: float | None = None
     maximum: float | None = None
     choices: tuple[str, ...] = ()
+    is_list: bool = False
     is_column: bool = True
 
     @property
@@ -69,9 +74,24 @@ class Setting:
         plain = self.kind(value)
         if self.kind is not str and not self._within(plain):
             raise InputError(f"{self.name} is {value!r}, it must be {self.rule}")
-        if self.choices and plain not in self.choices:
+        words = split_names(plain) if self.is_list else [plain]
+        if self.choices and not set(words) <= set(self.choices):
             raise InputError(f"{self.name} is {value!r}, it must be {self.rule}")
-        return plain
+        return ",".join(words) if self.is_list else plain
+
+    def parsed(self, text: str) -> Any:
+        """Read a cell of a table, or the text of an option.
+
+        Raises
+        ------
+        InputError
+            As `checked` does. ``1_5`` is no number, whatever Python says.
+        """
+        value: Any = text
+        if self.kind is not str and "_" not in text:
+            with contextlib.suppress(ValueError):
+                value = self.kind(text)
+        return self.checked(value)
 
     def _within(self, value: float) -> bool:
         return (
@@ -84,6 +104,8 @@ class Setting:
     @property
     def rule(self) -> str:
         """What values are possible, in words."""
+        if self.is_list:
+            return f"names with commas between, out of {', '.join(self.choices)}"
         if self.choices:
             return f"one of {', '.join(self.choices)}"
         if self.kind is str:
@@ -144,6 +166,10 @@ class Settings:
         0.5, "part of a GPU's free memory that targets may take for good", "always",
         minimum=0, maximum=1, is_column=False,
     )  # fmt: skip
+    losses: str = _setting(
+        "", f"loss terms beside the mean squared error, with commas between: {', '.join(LOSSES)}",
+        "resume", choices=tuple(LOSSES), is_list=True,
+    )  # fmt: skip
     # ---------------------------------------------------------------- of a network's shape
     processor_size: int = _setting(3, "hops of message passing", "never", minimum=1)
     hidden_dim: int = _setting(128, "width of hidden layers and states", "never", minimum=1)
@@ -185,3 +211,8 @@ def settings() -> dict[str, Setting]:
         ]
         found[item.name] = Setting(item.name, kinds[0], item.default, **item.metadata)
     return found
+
+
+def default_of(kind: NetworkKind, name: str) -> Any:
+    """Give a network's own default of a setting."""
+    return kind.defaults.get(name, settings()[name].default)

@@ -4,17 +4,25 @@ import ast
 from functools import cache
 from pathlib import Path
 
+from meshstage.config.networks import LOSSES, NETWORKS
+
+_NAMED = {kind.method.partition(":")[0] for kind in NETWORKS.values()}
+_NAMED |= {kind.term.partition(":")[0] for kind in LOSSES.values()}
+
 
 @cache
 def source_files(script: Path) -> list[Path]:
     """List a script, first, and all modules of this project that it imports, directly or not.
 
-    Imports are read, not run; those inside functions count too.
+    Imports are read, not run; those inside functions count too. What loads classes by name
+    (`config.methods`) depends on all that the registry names.
     """
     found = {script}
     waiting = [script]
     while waiting:
-        for module in _imports(waiting.pop()):
+        path = waiting.pop()
+        named = _NAMED if path.parts[-2:] == ("config", "methods.py") else set()
+        for module in _imports(path) | named:
             for path in _files(script.parent, module):
                 if path not in found:
                     found.add(path)

@@ -1,19 +1,22 @@
 """The table of subjects: which manifests, and which split each is in."""
 
-import csv
 import difflib
-import re
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from meshstage.cohort.names import subject_stem
+from meshstage.config.tables import Row, read_table
 from meshstage.errors import InputError, Problem
-from meshstage.files import file_problem, read_json, read_text, real_path, shorten
+from meshstage.files import file_problem, read_json, real_path
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits in order, and what they are called in tables and figures."""
+
+
+COLUMNS = ("manifest", "split")
+"""Of the table of subjects; both are required."""
 
 
 @dataclass(frozen=True)
@@ -49,73 +52,26 @@ def read_subjects_table(path: Path) -> list[SubjectRow]:
         With every line that is wrong: columns missing, unknown or twice, a split that is none,
         an empty cell, no row at all.
     """
-    lines = re.split(r"\r\n|\n|\r", read_text(path))
-    cells = [(number, _split_line(line)) for number, line in enumerate(lines, start=1)]
-    filled = [(number, row) for number, row in cells if row]
-    if not filled:
-        raise InputError(Problem("the table is empty", "begin with manifest<TAB>split", str(path)))
-    (number, header), *filled = filled
-    problems = _header_problems(header, lines[number - 1])
-    parsed = [] if problems else [_parse_row(header, row, n, path) for n, row in filled]
-    problems += [item for item in parsed if isinstance(item, Problem)]
-    if not problems and not filled:
-        problems.append(Problem("the table has no rows (it is empty)", "list the subjects"))
+    rows = read_table(path, COLUMNS, COLUMNS)
+    parsed = [_parse_row(row, path) for row in rows]
+    problems = [item for item in parsed if isinstance(item, Problem)]
     if problems:
-        raise InputError(*(replace(problem, file=str(path)) for problem in problems))
+        raise InputError(*problems)
     return [item for item in parsed if isinstance(item, SubjectRow)]
 
 
-def _split_line(line: str) -> list[str]:
-    """Cells of one line, without empty ones at its end (spreadsheets add them)."""
-    # One line at a time: an unbalanced quote cannot swallow the lines below it.
-    try:
-        cells = [cell.strip() for cell in next(csv.reader([line], delimiter="\t"), [])]
-    except csv.Error:  # a cell of more than 100 kB is no path
-        cells = [shorten(line)]
-    while cells and not cells[-1]:
-        cells.pop()
-    return cells
-
-
-def _header_problems(header: list[str], line: str) -> list[Problem]:
-    columns = ("manifest", "split")
-    if len(header) == 1 and re.fullmatch(r"\s*manifest\s*[,; ]\s*split\s*", line):
-        return [Problem("the columns are not parted by tabs", "save it as tab-separated text")]
-    problems = [
-        Problem(f"the column {name!r} is missing", "begin with the line manifest<TAB>split")
-        for name in columns
-        if name not in header
-    ]
-    problems += [
-        Problem(f"the column {name!r} stands twice", "remove one")
-        for name in dict.fromkeys(header)
-        if header.count(name) > 1
-    ]
-    problems += [
-        Problem(f"the column {name!r} is unknown", "remove it: the columns are manifest and split")
-        for name in dict.fromkeys(header)
-        if name not in columns
-    ]
-    return problems
-
-
-def _parse_row(header: list[str], row: list[str], line: int, path: Path) -> SubjectRow | Problem:
-    if len(row) != len(header):
-        return Problem(
-            f"line {line} and the header differ: {len(row)} and {len(header)} cells",
-            "write one manifest and one split a line, with a tab between",
-        )
-    cells = dict(zip(header, row, strict=True))
-    manifest, split = cells["manifest"], cells["split"]
+def _parse_row(row: Row, path: Path) -> SubjectRow | Problem:
+    manifest, split = (row.cells.get(name, "") for name in COLUMNS)
     if not manifest or "\0" in manifest:
-        return Problem(f"line {line} names no manifest", "write the path of one")
+        return Problem(f"line {row.line} names no manifest", "write the path of one", str(path))
     if split not in SPLITS:
         close = difflib.get_close_matches(split.lower(), SPLITS, n=1)
         return Problem(
-            f"line {line}: the split {split!r} is none of train, val, test",
+            f"line {row.line}: the split {split!r} is none of train, val, test",
             f"write {close[0]}" if close else "write one of them",
+            str(path),
         )
-    return SubjectRow(path.parent / manifest, split, line)
+    return SubjectRow(path.parent / manifest, split, row.line)
 
 
 def stem_or_row(row: SubjectRow, index: int) -> str:
