@@ -144,6 +144,7 @@ def model_file(model, name=checkpoint_name):
 def use_profile_of_train(name):
     """Give the rule of one run what the profile sets for `train`; its own name wins."""
     settings = workflow.resource_settings
+    name = workflow.modifier.modify_rulename(name)  # of a module, `use rule * ... as`
     resources, threads = (
         settings._parsed_overwrite_resources,
         settings._parsed_overwrite_threads,
