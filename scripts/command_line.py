@@ -1,6 +1,7 @@
 """What every script shares: a parser, plain log lines, and one sentence for a user's mistake."""
 
 import argparse
+import io
 import logging
 import sys
 from collections.abc import Callable
@@ -73,6 +74,9 @@ def run(
     main: Callable[[argparse.Namespace], int | None], parser: argparse.ArgumentParser
 ) -> NoReturn:
     """Parse the command line, call ``main`` and exit: 0, 2 for bad input, 75 to continue later."""
+    # An encoding that lacks a character of an id or a path must not end a script.
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
     arguments = parser.parse_args()
     logging.basicConfig(
         level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr

@@ -1,7 +1,7 @@
 """Judge a trained model on ingested subjects: metrics, and skill against the baselines.
 
 Which subjects are train and val is what the model's metadata say; all others are test. Writes a
-CSV file with one row a subject and phase, and a summary beside it with the ending .json.
+CSV file with one row per subject and phase, and a summary beside it with the ending .json.
 """
 
 import argparse

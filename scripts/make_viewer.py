@@ -16,10 +16,11 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.cohort.template import load_template
     from meshstage.figures.cases import read_cases
     from meshstage.figures.viewer import viewer_page
-    from meshstage.files import read_json, write_text
+    from meshstage.files import write_text
+    from meshstage.judging.runs import read_summary
     from meshstage.motion.baselines import read_baselines
 
-    summary = read_json(arguments.evaluation)
+    summary = read_summary(arguments.evaluation)
     cases = read_cases(summary, load_subjects(arguments.subjects), arguments.predictions)
     means = None
     if arguments.baselines:

@@ -1,4 +1,4 @@
-"""Plot the evaluations of one or more runs: error against stage, error by subject, a table.
+"""Plot the evaluations of one or more runs: error by stage, error by subject, a table.
 
 Writes error_by_stage.png, error_by_subject.png, runs.html and runs.tsv.
 """
@@ -13,20 +13,19 @@ import command_line
 def main(arguments: argparse.Namespace) -> None:
     """Read the evaluations, plot, write."""
     from meshstage.figures.evaluation import (
+        page_of_runs,
         plot_error_by_stage,
         plot_error_by_subject,
-        read_runs,
-        table_as_html,
-        table_as_tsv,
     )
     from meshstage.figures.style import save_figure
     from meshstage.files import write_text
+    from meshstage.judging.runs import as_tsv, read_evaluations, table_of_runs
 
-    runs = read_runs(arguments.evaluations)
+    runs = read_evaluations(arguments.evaluations)
     save_figure(arguments.output / "error_by_stage.png", plot_error_by_stage(runs))
     save_figure(arguments.output / "error_by_subject.png", plot_error_by_subject(runs))
-    write_text(arguments.output / "runs.html", table_as_html(runs))
-    write_text(arguments.output / "runs.tsv", table_as_tsv(runs))
+    write_text(arguments.output / "runs.html", page_of_runs(runs))
+    write_text(arguments.output / "runs.tsv", as_tsv(table_of_runs(runs)))
     logging.info("%s: %d runs", arguments.output, len(runs))
 
 
@@ -38,7 +37,7 @@ if __name__ == "__main__":
         nargs="+",
         required=True,
         metavar="FILE",
-        help="what evaluate.py wrote, a .json file a run, with its .csv file beside it",
+        help="what evaluate.py wrote, one .json file per run, with its .csv file beside it",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     command_line.run(main, parser)

@@ -18,9 +18,10 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.figures.cases import read_cases
     from meshstage.figures.meshes import animation_page, plot_cases, write_animation
     from meshstage.figures.style import save_figure
-    from meshstage.files import read_json, write_text
+    from meshstage.files import write_text
+    from meshstage.judging.runs import read_summary
 
-    summary = read_json(arguments.evaluation)
+    summary = read_summary(arguments.evaluation)
     cases = read_cases(summary, load_subjects(arguments.subjects), arguments.predictions)
     mesh = load_template(arguments.template).mesh()
     save_figure(arguments.output / "meshes.png", plot_cases(mesh, cases, summary["unit"]))

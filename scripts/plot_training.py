@@ -1,4 +1,4 @@
-"""Plot a training: loss and RMSE against epoch, with the baselines as lines."""
+"""Plot a training: loss and RMSE by epoch, with the baselines as lines."""
 
 import argparse
 import logging
@@ -11,10 +11,10 @@ def main(arguments: argparse.Namespace) -> None:
     """Read the records, plot, write one picture."""
     from meshstage.figures.style import save_figure
     from meshstage.figures.training import plot_training, read_training
-    from meshstage.files import read_json
+    from meshstage.judging.runs import read_summary
 
     losses, rmse_log, best_epoch = read_training(arguments.model)
-    summary = read_json(arguments.evaluation) if arguments.evaluation else None
+    summary = read_summary(arguments.evaluation) if arguments.evaluation else None
     figure = plot_training(losses, rmse_log, best_epoch, summary, title=arguments.model.name)
     save_figure(arguments.output, figure)
     logging.info("%s: %d epochs", arguments.output, len(losses))

@@ -13,19 +13,17 @@ from judged import MadeSubject, made_predictor, made_statistics
 from meshstage.errors import InputError
 from meshstage.figures.cases import Case, choose_subjects, read_cases, read_prediction
 from meshstage.figures.evaluation import (
+    page_of_runs,
     plot_error_by_stage,
     plot_error_by_subject,
-    read_runs,
     rmse_by_stage,
-    table_as_html,
-    table_as_tsv,
-    table_of_runs,
 )
 from meshstage.figures.meshes import Scene, plot_cases, write_animation
 from meshstage.figures.style import save_figure
 from meshstage.figures.training import plot_training, read_training
 from meshstage.files import write_json
 from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evaluation
+from meshstage.judging.runs import as_tsv, read_evaluations, table_of_runs
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import write_mesh
 from meshstage.motion.baseline_fit import fit_baselines
@@ -119,7 +117,7 @@ def test_many_stages_are_pooled_in_even_bins() -> None:
 
 
 def test_error_by_stage_draws_runs_and_baselines(evaluations: list[Path]) -> None:
-    runs = read_runs(evaluations)
+    runs = read_evaluations(evaluations)
     figure = plot_error_by_stage(runs)
     assert [axes.get_title() for axes in figure.axes[:3]] == [
         "train (2 subjects)",
@@ -143,7 +141,7 @@ def test_error_by_stage_draws_runs_and_baselines(evaluations: list[Path]) -> Non
 
 
 def test_error_by_subject_has_every_subject_once(evaluations: list[Path]) -> None:
-    figure = plot_error_by_subject(read_runs(evaluations))
+    figure = plot_error_by_subject(read_evaluations(evaluations))
     names = [label.get_text() for label in figure.axes[0].get_yticklabels()]
     assert names == ["s4 (test)", "s3 (test)", "s2 (validation)", "s1 (train)", "s0 (train)"]
     good = lines_of(figure.axes[0])["good"]
@@ -151,7 +149,7 @@ def test_error_by_subject_has_every_subject_once(evaluations: list[Path]) -> Non
 
 
 def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path]) -> None:
-    runs = read_runs(evaluations)
+    runs = read_evaluations(evaluations)
     values = runs[1].summary["splits"]["test"]["metrics"]["assd_mm"]
     values |= {"value": None, "missing": 3}
     runs[1].summary["notes"].append("a <b> & c")
@@ -164,11 +162,11 @@ def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path])
     assert last["95 % interval"] == "0.8 to 1"
     assert last["ASSD (mm)"] == "- (3 of 8 missing)"
     assert last["inverted cells"] == "-"  # a surface has no solid cells: nothing is missing
-    page = table_as_html(runs)
+    page = page_of_runs(runs)
     assert "bad: a &lt;b&gt; &amp; c" in page
     assert "&lt;b&gt;good" in page and "<b>" not in page
     assert "http" not in page  # nothing is fetched
-    lines = table_as_tsv(runs).splitlines()
+    lines = as_tsv(table_of_runs(runs)).splitlines()
     assert [line.split("\t") for line in lines] == [header, *body]
 
 
@@ -176,13 +174,13 @@ def test_runs_in_different_units_do_not_stand_side_by_side(
     evaluations: list[Path], tmp_path: Path
 ) -> None:
     other = tmp_path / "other.json"
-    run = read_runs(evaluations[:1])[0]
+    run = read_evaluations(evaluations[:1])[0]
     write_json(other, run.summary | {"unit": None})
     (tmp_path / "other.csv").write_bytes(evaluations[0].with_suffix(".csv").read_bytes())
     with pytest.raises(InputError, match=r"other\.json: evaluated in another unit"):
-        read_runs([evaluations[0], other])
+        read_evaluations([evaluations[0], other])
     with pytest.raises(InputError, match=r"missing\.json: the file does not exist"):
-        read_runs([tmp_path / "missing.json"])
+        read_evaluations([tmp_path / "missing.json"])
 
 
 LOG = [
@@ -192,7 +190,7 @@ LOG = [
 
 
 def test_training_curve_stands_beside_the_baselines(evaluations: list[Path]) -> None:
-    summary = read_runs(evaluations)[0].summary
+    summary = read_evaluations(evaluations)[0].summary
     figure = plot_training([4.0, 3.0, 2.0, 1.0], LOG, best_epoch=4, summary=summary)
     left, right = figure.axes
     np.testing.assert_allclose(lines_of(left)["training loss"], [(1, 4), (2, 3), (3, 2), (4, 1)])
@@ -223,7 +221,7 @@ def test_training_records_of_a_run_in_progress_are_found(tmp_path: Path) -> None
 
 def test_same_figure_same_bytes(evaluations: list[Path], tmp_path: Path) -> None:
     for name in ("a.png", "b.png", "a.svg", "b.svg"):
-        save_figure(tmp_path / name, plot_error_by_subject(read_runs(evaluations)))
+        save_figure(tmp_path / name, plot_error_by_subject(read_evaluations(evaluations)))
     for kind in ("png", "svg"):
         assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
     assert not is_blank(Image.open(tmp_path / "a.png"))

@@ -46,7 +46,7 @@ def test_rows_of_sections() -> None:
         "layer size": ["-", "128"],
     }
     assert tables["Training"]["learning rate"] == ["0.002", "0.003"]
-    assert tables["Training"]["median seconds an epoch"] == ["4", "4"]
+    assert tables["Training"]["median seconds per epoch"] == ["4", "4"]
     assert tables["Training"]["resumed from"] == ["-", "-"]
     assert tables["Data"]["training subjects"] == ["2", "2"]
     assert tables["Data"]["validation subjects"] == ["0", "0"]

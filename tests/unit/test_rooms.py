@@ -14,12 +14,13 @@ LIBRARY = Path(__file__).resolve().parents[2] / "scripts" / "meshstage"
 ROOMS = (
     "workflow", "figures", "judging", "prediction", "training", "losses", "checks", "preparation",
     "config", "models", "motion", "mechanics", "cohort", "meshes", "networks", "launch",
-    "files", "errors",
+    "pages", "files", "errors",
 )  # fmt: skip
 
 # What the Snakefile may import while it is parsed: `import torch` costs seconds.
 LIGHT = (
-    "errors", "files", "launch", "meshes", "cohort", "motion", "checks", "preparation", "config",
+    "errors", "files", "pages", "launch", "meshes", "cohort", "motion", "checks", "preparation",
+    "config",
 )  # fmt: skip
 HEAVY = {"torch", "physicsnemo", "torch_geometric"}
 

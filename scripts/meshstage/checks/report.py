@@ -1,11 +1,11 @@
 """A cohort's report: on the terminal, as strict JSON, as one HTML page."""
 
 import html
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
 
+from meshstage import pages
 from meshstage.checks.cohort import Report
 from meshstage.errors import Problem, one_line
 from meshstage.files import read_record, write_json, write_text
@@ -16,7 +16,7 @@ COLUMNS = ("severity", "subject", "phase", "file", "what", "what to do")
 
 
 def rows_of(problems: Sequence[Problem]) -> list[tuple[str, ...]]:
-    """Give the cells of the table, one row a problem."""
+    """Give the cells of the table, one row per problem."""
     return [
         tuple(
             one_line(cell or "")
@@ -36,28 +36,7 @@ def text_table(problems: Sequence[Problem], width: int | None = None) -> str:
         Of the terminal, in characters: cells are wrapped into it. Without it every problem is
         one line, which other programs can search.
     """
-    rows = [COLUMNS, *rows_of(problems)]
-    sizes = [max(len(row[k]) for row in rows) for k in range(len(COLUMNS))]
-    if width:
-        sizes = _fit(sizes, width - 2 * (len(sizes) - 1))
-    lines = []
-    for row in rows:
-        cells = [textwrap.wrap(cell, size) or [""] for cell, size in zip(row, sizes, strict=True)]
-        for k in range(max(map(len, cells))):
-            parts = [
-                (cell[k] if k < len(cell) else "").ljust(size)
-                for cell, size in zip(cells, sizes, strict=True)
-            ]
-            lines.append("  ".join(parts).rstrip())
-    return "\n".join(lines)
-
-
-def _fit(sizes: list[int], total: int) -> list[int]:
-    """Shrink the widest columns until all fit, none below 8 characters."""
-    sizes = list(sizes)
-    while sum(sizes) > total and max(sizes) > 8:
-        sizes[sizes.index(max(sizes))] -= 1
-    return sizes
+    return pages.text_table([COLUMNS, *rows_of(problems)], width)
 
 
 def summary(report: Report) -> str:
@@ -100,42 +79,17 @@ def read_report(path: Path) -> Report:
     return read_record(path, Report, "check the cohort again")
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<title>Check of the cohort</title>
-<style>
-body {{ font-family: sans-serif; margin: 2em; color: #222; background: #fff; }}
-table {{ border-collapse: collapse; }}
-th, td {{ border: 1px solid #bbb; padding: 0.3em 0.6em; text-align: left; vertical-align: top;
-          overflow-wrap: anywhere; }}
-th {{ background: #eee; }}
-tr.error td:first-child {{ background: #f6c4c0; }}
-tr.warning td:first-child {{ background: #fbe7b2; }}
-</style>
-</head>
-<body>
-<h1>Check of the cohort</h1>
-<p>Template {template}. {summary}.</p>
-{table}
-</body>
-</html>
+_STYLE = """
+tr.error td:first-child { background: #f6c4c0 }
+tr.warning td:first-child { background: #fbe7b2 }
 """
 
 
 def html_page(report: Report) -> str:
     """Write the report as one page that needs no other file."""
-    head = "".join(f"<th>{html.escape(name)}</th>" for name in COLUMNS)
-    rows = [
-        f'<tr class="{row[0]}">'
-        + "".join(f"<td>{html.escape(cell)}</td>" for cell in row)
-        + "</tr>"
-        for row in rows_of(report.problems)
-    ]
-    table = "\n".join(["<table>", f"<tr>{head}</tr>", *rows, "</table>"])
-    return _PAGE.format(
-        template=html.escape(one_line(report.template)),
-        summary=html.escape(summary(report)),
-        table=table if rows else "<p>No problem was found.</p>",
-    )
+    rows = [pages.html_row(row, kind=row[0]) for row in rows_of(report.problems)]
+    table = pages.html_table(COLUMNS, rows) if rows else "<p>No problem was found.</p>"
+    title = "Check of the cohort"
+    template = html.escape(one_line(report.template))
+    intro = f"<h1>{title}</h1>\n<p>Template {template}. {html.escape(summary(report))}.</p>"
+    return pages.html_page(title, f"{intro}\n{table}", _STYLE)

@@ -10,6 +10,7 @@ import numpy as np
 
 from meshstage.cohort.subject import Subject
 from meshstage.errors import InputError, Problem
+from meshstage.judging.columns import RMSE, skill_column
 from meshstage.meshes.reading import point_array, read_mesh
 
 
@@ -67,7 +68,7 @@ def choose_subjects(summary: dict[str, Any]) -> list[tuple[str, dict[str, Any]]]
     -------
     list of (label, entry of the summary's ``subjects``)
     """
-    column = f"rmse_{summary['unit']}" if summary["unit"] else "rmse"
+    column = RMSE.column(summary["unit"])
     held_out = [s for s in summary["subjects"] if s["split"] != "train"]
     ranked = sorted(held_out or summary["subjects"], key=lambda s: (s[column], s["subject_id"]))
     if len(ranked) < 3:
@@ -88,14 +89,14 @@ def read_cases(
         An evaluation's summary.
     subjects : sequence of Subject
     predictions : Path
-        Folder of the run's predictions, with one folder a subject.
+        Folder of the run's predictions, with one folder per subject.
 
     Raises
     ------
     InputError
         If a subject or a predicted mesh is missing.
     """
-    column = f"rmse_{summary['unit']}" if summary["unit"] else "rmse"
+    column = RMSE.column(summary["unit"])
     known = {subject.id: subject for subject in subjects}
     cases = []
     for label, entry in choose_subjects(summary):
@@ -109,7 +110,7 @@ def read_cases(
                 )
             )
         predicted = read_prediction(predictions / subject.stem, subject)
-        skill = entry.get("skill_stage_mean")
+        skill = entry.get(skill_column("stage_mean"))
         cases.append(Case(label, subject, entry["split"], predicted, entry[column], skill))
     return cases
 

@@ -19,6 +19,7 @@ from meshstage.figures import style
 from meshstage.figures.cases import Case
 from meshstage.files import atomic
 from meshstage.judging.metrics import triangles_of
+from meshstage.pages import html_page
 
 _PIXELS = 420
 _VIEW = (1.0, -1.4, 0.75)  # from the front, above: into the cavity of a heart with its base up
@@ -126,7 +127,7 @@ def _describe(case: Case, unit: str | None, phase: int | None = None) -> str:
 
 
 def plot_cases(mesh: pv.DataSet, cases: Sequence[Case], unit: str | None) -> Figure:
-    """Show each case at its worst phase, a row a case: truth, prediction and error.
+    """Show each case at its worst phase, one row per case: truth, prediction and error.
 
     Parameters
     ----------
@@ -200,6 +201,7 @@ def write_animation(path: Path, mesh: pv.DataSet, case: Case, unit: str | None) 
             image.set_data(picture)
         title = _describe(case, unit, int(phase)).replace("\n", ", ")
         figure.suptitle(title, fontsize=10)
+        style.without_formulas(figure)
         canvas.draw()
         frame = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         frames.append(frame.quantize(128, dither=Image.Dither.NONE))
@@ -219,9 +221,6 @@ def animation_page(animation: Path, title: str) -> str:
         GIF file.
     title : str
     """
-    data, title = base64.b64encode(animation.read_bytes()).decode("ascii"), escape(title)
-    return (
-        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{title}</title>'
-        f'</head><body style="margin: 0; background: #fff"><img alt="{title}" '
-        f'style="max-width: 100%" src="data:image/gif;base64,{data}"></body></html>\n'
-    )
+    data = base64.b64encode(animation.read_bytes()).decode("ascii")
+    image = f'<img alt="{escape(title)}" src="data:image/gif;base64,{data}">'
+    return html_page(title, image, "img { max-width: 100% }\n")

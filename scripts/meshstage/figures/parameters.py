@@ -1,8 +1,8 @@
 """What the runs were made of: settings, data and versions, side by side."""
 
-import html
 import statistics
 from collections.abc import Sequence
+from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +11,14 @@ from meshstage.checks.report import summary
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.models.names import metadata_name, tags_in
+from meshstage.pages import html_page, html_row, html_table
 
 # Keys of the metadata in the order of the table; all other single values describe the network.
 _TRAINING = {
     "epochs": "epochs",
     "best_epoch": "best epoch",
     "learning_rate": "learning rate",
-    "batch_size_samples": "batch size a rank",
+    "batch_size_samples": "batch size per rank",
     "effective_batch": "effective batch",
     "seed": "seed",
     "resumed_from": "resumed from",
@@ -30,7 +31,7 @@ _TRAINING = {
 }
 _DATA = {
     "n_mesh_points": "points",
-    "in_features": "inputs a point",
+    "in_features": "inputs per point",
     "target_array": "target",
     "n_target": "components of the target",
     "target_scale": "scale of the target",
@@ -58,7 +59,7 @@ def read_metadata(model: Path) -> dict[str, Any]:
 
 
 def tables_of_parameters(models: Sequence[dict[str, Any]]) -> dict[str, Table]:
-    """Lay metadata out: by section the rows, each a name and one cell a run.
+    """Lay metadata out: by section the rows, each a name and one cell per run.
 
     >>> run = {"epochs": 3, "layer_size": 8, "packages": {"torch": "2.14.1"}}
     >>> tables_of_parameters([run, {"epochs": 4, "processor_size": 2}])["Network"]
@@ -82,7 +83,7 @@ def tables_of_parameters(models: Sequence[dict[str, Any]]) -> dict[str, Table]:
         "Network": rows({key: key.replace("_", " ") for key in network}),
         "Training": [
             *rows(_TRAINING),
-            ("median seconds an epoch", [_seconds(m.get("epoch_seconds")) for m in models]),
+            ("median seconds per epoch", [_seconds(m.get("epoch_seconds")) for m in models]),
         ],
         "Data": [
             ("training subjects", [_length(m.get("train_subject_ids")) for m in models]),
@@ -116,23 +117,9 @@ def _seconds(values: Any) -> str:
     return f"{statistics.median(values):.3g}" if values else "-"
 
 
-_PAGE = """<!DOCTYPE html>
-<html lang="en"><head><meta charset="utf-8"><title>Parameters of all runs</title><style>
-body {{ font: 14px/1.4 system-ui, sans-serif; margin: 1.5em; color: #111; background: #fff }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ padding: .3em .8em; text-align: left; border-bottom: 1px solid #ddd }}
-tbody th {{ font-weight: normal }}
-thead th {{ border-bottom: 2px solid #111 }}
-tbody th.section {{ padding-top: 1.2em; font-weight: bold; border-bottom: 1px solid #111 }}
-tr.differs td, tbody tr.differs th {{ font-weight: bold }}
-</style></head><body>
-<p>{counts}.</p>
-<table><thead><tr><th>run</th>{runs}</tr></thead>
-<tbody>
-{body}
-</tbody></table>
-<p>A bold row differs between runs. A dash is a value that a run does not have.</p>
-</body></html>
+_STYLE = """
+tbody th.section { padding-top: 1.2em; font-weight: bold; border-bottom: 1px solid #111 }
+tr.differs td, tr.differs th { font-weight: bold }
 """
 
 
@@ -142,21 +129,21 @@ def parameters_page(names: Sequence[str], models: Sequence[dict[str, Any]], repo
     Parameters
     ----------
     names : sequence of str
-        One a run.
+        One per run.
     models : sequence of dict
         Their metadata.
     report : Report
         The check of their cohort.
     """
-    lines = []
+    rows = []
     for section, table in tables_of_parameters(models).items():
-        lines.append(f'<tr><th class="section" colspan="{1 + len(names)}">{section}</th></tr>')
+        rows.append(f'<tr><th class="section" colspan="{1 + len(names)}">{section}</th></tr>')
         for title, cells in table:
-            differs = ' class="differs"' if len(set(cells)) > 1 else ""
-            row = "".join(f"<td>{html.escape(cell)}</td>" for cell in cells)
-            lines.append(f"<tr{differs}><th>{html.escape(title)}</th>{row}</tr>")
-    return _PAGE.format(
-        counts=html.escape(f"Cohort: {summary(report)}"),
-        runs="".join(f"<th>{html.escape(name)}</th>" for name in names),
-        body="\n".join(lines),
+            kind = "differs" if len(set(cells)) > 1 else ""
+            rows.append(html_row([title, *cells], kind, first="th"))
+    return html_page(
+        "Parameters of all runs",
+        f"<p>{escape(f'Cohort: {summary(report)}')}.</p>\n{html_table(['run', *names], rows)}\n"
+        "<p>A bold row differs between runs. A dash is a value that a run does not have.</p>",
+        _STYLE,
     )

@@ -7,11 +7,13 @@ from typing import Any
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogFormatter
 
 from meshstage.config.subjects import SPLITS
 from meshstage.errors import InputError, Problem
 from meshstage.figures import style
 from meshstage.files import read_json
+from meshstage.judging.columns import RMSE
 from meshstage.models.names import LIVE, LOSSES, RMSE_JSON
 
 
@@ -46,7 +48,7 @@ def plot_training(
     Parameters
     ----------
     losses : sequence of float
-        One an epoch, from epoch 1.
+        One per epoch, from epoch 1.
     rmse_log : sequence of dict
         ``epoch``, ``train_rmse``, ``val_rmse`` (or None).
     best_epoch : int, optional
@@ -63,6 +65,8 @@ def plot_training(
     epochs = np.arange(1, len(losses) + 1)
     left.plot(epochs, losses, color=style.COLOURS[0], label="training loss")
     left.set(yscale="log", xlabel="epoch", ylabel="loss (scaled targets)", title=title or None)
+    for kind in (left.yaxis.set_major_formatter, left.yaxis.set_minor_formatter):
+        kind(LogFormatter())  # matplotlib's own choice for this axis writes formulas
     left.legend(frameon=False)
     for index, (key, label) in enumerate((("train_rmse", "train"), ("val_rmse", "validation"))):
         points = [(e["epoch"], e[key]) for e in rmse_log if e.get(key) is not None]
@@ -94,10 +98,10 @@ def _draw_baselines(axes: Axes, summary: dict[str, Any]) -> str | None:
     """Draw the baselines of the validation split, else of train, and give the split's name."""
     name = next((s for s in ("val", "train") if summary["splits"].get(s)), None)
     baselines = summary["splits"][name]["baselines"] if name else {}
-    column = f"rmse_{summary['unit']}" if summary["unit"] else "rmse"
+    column = RMSE.column(summary["unit"])
     for key, values in baselines.items():
-        look = style.BASELINES[key]
-        axes.axhline(values[column], **{**look, "label": f"{look['label']} ({values[column]:.2f})"})
+        look = style.baseline_style(key)
+        axes.axhline(values[column], **look | {"label": f"{look['label']} ({values[column]:.2f})"})
     mean = baselines.get("stage_mean", {}).get(column)
     if mean:
 

@@ -1,9 +1,9 @@
-"""Judge a trained model: one row of metrics a subject and phase, and a summary of each split."""
+"""Judge a trained model: one row of metrics per subject and phase, and a summary of each split."""
 
 import csv
 import io
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,16 +16,25 @@ from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import write_json, write_text
 from meshstage.judging import metrics
 from meshstage.judging.checks import changed_data, notes, split_of, unfit_baselines, unfit_subject
-from meshstage.judging.summary import Row, of_stage_mean, skill_column, summarise
+from meshstage.judging.columns import (
+    FLOOR,
+    KEYS,
+    MESH_METRICS,
+    POINT_METRICS,
+    RMSE,
+    Column,
+    Sample,
+    Shape,
+    baseline_column,
+    columns_of,
+    skill_column,
+)
+from meshstage.judging.summary import Row, summarise
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.motion.baselines import Baselines
-from meshstage.motion.residuals import square_errors
 
 if TYPE_CHECKING:
     from meshstage.prediction.predictor import Predictor
-
-
-Values = dict[str, float | None]
 
 
 @dataclass(frozen=True)
@@ -35,7 +44,7 @@ class Evaluation:
     Parameters
     ----------
     rows : list of dict
-        One a subject and phase; every row has the same keys. None is a missing value.
+        One per subject and phase; every row has the same keys. None is a missing value.
     summary : dict
         Per split and per subject, strict JSON.
     """
@@ -83,28 +92,42 @@ def evaluate_model(
         raise_if_any(unfit_baselines(baselines, predictor, subjects))
     raise_if_any(problem for s in subjects for problem in unfit_subject(s, predictor))
     is_displacement = all(subject.is_displacement for subject in subjects)
-    unit = "_mm" if is_displacement else ""
-    shape = _Shape.of(predictor.mesh, _regions(predictor.mesh, region, template))
+    unit = "mm" if is_displacement else None
+    shape = Shape.of(predictor.mesh, _regions(predictor.mesh, region, template))
+    points, meshes = (
+        columns_of(table, unit, predictor.n_target, shape.regions)
+        for table in (POINT_METRICS, MESH_METRICS)
+    )
     rows: list[Row] = []
     floors: dict[str, np.ndarray] = {}
+    names: list[str] = []
     for subject in subjects:
         split = split_of(subject.id, predictor.metadata)
-        predicted = predictor.predict(subject.shape_scores, subject.stages)
-        if not np.isfinite(predicted).all():
-            raise InputError(
-                Problem(
-                    "the model predicts values that are not finite",
-                    "train it again, or evaluate an earlier epoch (--epoch)",
-                    subject=subject.id,
-                )
-            )
+        weights = shape.weights(subject.reference)
+        targets, predicted = subject.targets, _predict(predictor, subject)
         others = baselines.predict(subject.shape_scores, subject.stages) if baselines else {}
+        names = list(others)
         if baselines:
-            floors[subject.id] = baselines.floor_square_errors(subject.targets)
-        rows += _subject_rows(subject, split, predicted, others, floors, shape, unit)
-    summary = summarise(rows, floors, unit, len(predictor.points))
+            floors[subject.id] = baselines.floor_square_errors(targets)
+        for phase, stage in enumerate(subject.stages):
+            truth = np.asarray(targets[phase])
+            sample = Sample(shape, subject.reference, weights, truth, predicted[phase])
+            beside = {n: replace(sample, predicted=values[phase]) for n, values in others.items()}
+            keys = (subject.id, split, phase, float(stage))
+            row: Row = dict(zip(KEYS, keys, strict=True)) | _rmse(sample, beside, unit)
+            if baselines:
+                left = floors[subject.id][phase, -1] / len(truth)
+                row[baseline_column(FLOOR, unit)] = float(np.sqrt(left))
+            row |= {column.name: column.value(sample) for column in points}
+            if "stage_mean" in beside:
+                row |= _skills(row, beside["stage_mean"], points)
+            moves = subject.is_displacement
+            row |= {column.name: column.value(sample) if moves else None for column in meshes}
+            rows.append(row)
+    rmse = columns_of([RMSE], unit, predictor.n_target, ())
+    summary = summarise(rows, [*rmse, *points, *meshes], names, floors, unit, len(predictor.points))
     about = {
-        "unit": unit.lstrip("_") or None,
+        "unit": unit,
         "target_array": predictor.target_array,
         "is_displacement": is_displacement,
         "region": region,
@@ -113,6 +136,41 @@ def evaluate_model(
         "notes": notes(predictor.metadata, subjects, baselines),
     }
     return Evaluation(rows, {**about, **summary})
+
+
+def _predict(predictor: "Predictor", subject: Subject) -> np.ndarray:
+    predicted = predictor.predict(subject.shape_scores, subject.stages)
+    if not np.isfinite(predicted).all():
+        raise InputError(
+            Problem(
+                "the model predicts values that are not finite",
+                "train it again, or evaluate an earlier epoch (--epoch)",
+                subject=subject.id,
+            )
+        )
+    return predicted
+
+
+def _rmse(sample: Sample, others: Mapping[str, Sample], unit: str | None) -> Row:
+    """RMSE of the model, and of each baseline with the skill over it."""
+    error = RMSE.compute(sample)
+    row: Row = {RMSE.column(unit): error}
+    for name, baseline in others.items():
+        beaten = RMSE.compute(baseline)
+        row[baseline_column(name, unit)] = beaten
+        row[skill_column(name)] = metrics.skill(error, beaten)
+    return row
+
+
+def _skills(row: Row, mean: Sample, columns: Sequence[Column]) -> Row:
+    """Errors of the mean motion by component, weight and region, and the skill over each."""
+    beside: Row = {}
+    for column in columns:
+        if column.skill:
+            beaten = column.value(mean)
+            beside[column.of_mean] = beaten
+            beside[column.skill] = metrics.skill(row[column.name], beaten)
+    return beside
 
 
 def _regions(
@@ -127,148 +185,6 @@ def _regions(
             raise InputError(Problem(what, "name that one", str(template.directory)))
         mesh = template.mesh()
     return {f"{array}_{label}": p for label, p in metrics.region_points(mesh, array).items()}
-
-
-@dataclass(frozen=True)
-class _Shape:
-    """What the metrics need of the template's cells, worked out once."""
-
-    mesh: pv.DataSet
-    triangles: np.ndarray
-    is_closed: bool
-    corners: tuple[np.ndarray, np.ndarray] | None
-    regions: dict[str, np.ndarray]
-
-    @classmethod
-    def of(cls, mesh: pv.DataSet, regions: dict[str, np.ndarray]) -> "_Shape":
-        triangles = metrics.triangles_of(mesh)
-        closed = metrics.is_closed(triangles)
-        return cls(mesh, triangles, closed, metrics.corner_tetrahedra(mesh), regions)
-
-    def weights(self, reference: np.ndarray) -> np.ndarray:
-        """Area or volume at each point of a subject's reference, (n_points,)."""
-        moved = self.mesh.copy(deep=False)
-        moved.points = np.asarray(reference, np.float64)
-        return metrics.point_weights(moved)
-
-
-def _subject_rows(
-    subject: Subject,
-    split: str,
-    predicted: np.ndarray,
-    others: dict[str, np.ndarray],
-    floors: dict[str, np.ndarray],
-    shape: _Shape,
-    unit: str,
-) -> list[Row]:
-    weights = shape.weights(subject.reference)
-    rows = []
-    for phase, stage in enumerate(subject.stages):
-        truth, guess = np.asarray(subject.targets[phase]), predicted[phase]
-        square = square_errors(guess, truth)
-        error = metrics.rmse(square)
-        row: Row = {
-            "subject_id": subject.id,
-            "split": split,
-            "phase": phase,
-            "stage": float(stage),
-            f"rmse{unit}": error,
-        }
-        squares = {name: square_errors(baseline[phase], truth) for name, baseline in others.items()}
-        for name in others:
-            beaten = metrics.rmse(squares[name])
-            row[f"rmse_{name}{unit}"] = beaten
-            row[f"skill_{name}"] = metrics.skill(error, beaten)
-        if subject.id in floors:
-            row[f"rmse_floor{unit}"] = float(np.sqrt(floors[subject.id][phase, -1] / len(square)))
-        row |= _length_columns(square, unit)
-        where = (weights, shape.regions, unit)
-        mine = _partial_rmse(guess, truth, square, *where)
-        row |= mine
-        if "stage_mean" in others:
-            moved = others["stage_mean"][phase]
-            mean = _partial_rmse(moved, truth, squares["stage_mean"], *where)
-            row |= _partial_skills(mine, mean, unit)
-        row |= _mesh_columns(subject, guess, truth, shape)
-        rows.append(row)
-    return rows
-
-
-def _length_columns(square: np.ndarray, unit: str) -> Values:
-    """Mean, 95th percentile and largest of the points' errors, from their squares."""
-    length = np.sqrt(square)
-    return {
-        f"mean_error{unit}": float(length.mean()),
-        f"p95_error{unit}": float(np.percentile(length, 95)),
-        f"max_error{unit}": float(length.max()),
-    }
-
-
-def _partial_rmse(
-    guess: np.ndarray,
-    truth: np.ndarray,
-    square: np.ndarray,
-    weights: np.ndarray,
-    regions: dict[str, np.ndarray],
-    unit: str,
-) -> Values:
-    """RMSE by component, by weight and by region; ``square`` holds the points' squared errors."""
-    n_target = truth.shape[1]
-    names = "xyz" if n_target == 3 else [str(k) for k in range(n_target)]
-    row: Values = {
-        f"rmse_{name}{unit}": metrics.rmse(square_errors(guess[:, [k]], truth[:, [k]]))
-        for k, name in enumerate(names)
-    }
-    total = weights.sum()
-    row[f"weighted_rmse{unit}"] = float(np.sqrt(weights @ square / total)) if total > 0 else None
-    for name, points in regions.items():
-        row[f"rmse_{name}{unit}"] = metrics.rmse(square[points])
-    return row
-
-
-def _partial_skills(mine: Values, mean: Values, unit: str) -> Values:
-    """Skill over the mean motion of each RMSE by component, weight or region."""
-    row: Values = {}
-    for column, beaten in mean.items():
-        row[of_stage_mean(column, unit)] = beaten
-        row[skill_column(column, unit)] = metrics.skill(mine[column], beaten)
-    return row
-
-
-MESH_COLUMNS = (
-    "assd_mm",
-    "hd95_mm",
-    "volume_true_ml",
-    "volume_predicted_ml",
-    "volume_error_percent",
-    "volume_absolute_error_percent",
-    "inverted_cells",
-    "inverted_cells_true",
-)
-
-
-def _mesh_columns(subject: Subject, guess: np.ndarray, truth: np.ndarray, shape: _Shape) -> Row:
-    row: Row = dict.fromkeys(MESH_COLUMNS)
-    if not subject.is_displacement:
-        return row
-    true_points, guessed_points = subject.reference + truth, subject.reference + guess
-    distances = metrics.surface_distances(guessed_points, true_points, shape.triangles)
-    if distances is not None:
-        row["assd_mm"], row["hd95_mm"] = distances
-    if shape.is_closed:
-        # 1 ml = 1000 mm^3
-        true = metrics.enclosed_volume(true_points, shape.triangles) / 1000
-        guessed = metrics.enclosed_volume(guessed_points, shape.triangles) / 1000
-        percent = 100 * (guessed - true) / true if true > 0 else None
-        row["volume_true_ml"], row["volume_predicted_ml"] = true, guessed
-        row["volume_error_percent"] = percent
-        row["volume_absolute_error_percent"] = None if percent is None else abs(percent)
-    if shape.corners is not None:
-        for name, points in (("", guessed_points), ("_true", true_points)):
-            row[f"inverted_cells{name}"] = metrics.count_inverted(
-                points, subject.reference, shape.corners
-            )
-    return row
 
 
 def write_evaluation(path: Path, evaluation: Evaluation) -> Path:

@@ -1,126 +1,135 @@
 """Summaries of an evaluation: per split, with intervals over subjects, and per subject."""
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from meshstage.config.subjects import SPLITS
 from meshstage.judging import metrics
-from meshstage.motion.baselines import TITLES
+from meshstage.judging.columns import (
+    POINT_METRICS,
+    RMSE,
+    Column,
+    Pooling,
+    baseline_column,
+    skill_column,
+    with_unit,
+)
 
-Row = dict[str, str | int | float | None]
-
-
-def of_stage_mean(column: str, unit: str) -> str:
-    """Column of the mean motion's error beside one of the model's.
-
-    >>> of_stage_mean("rmse_x_mm", "_mm"), skill_column("rmse_x_mm", "_mm")
-    ('rmse_x_stage_mean_mm', 'skill_x_stage_mean')
-    """
-    return f"{column.removesuffix(unit)}_stage_mean{unit}"
-
-
-def skill_column(column: str, unit: str) -> str:
-    """Column of the skill over the mean motion beside an RMSE by component, weight or region."""
-    return "skill_" + of_stage_mean(column, unit).removesuffix(unit).replace("rmse_", "")
+Row = dict[str, Any]
 
 
 def summarise(
-    rows: list[Row], floors: dict[str, np.ndarray], unit: str, n_points: int
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    baselines: Sequence[str],
+    floors: Mapping[str, np.ndarray],
+    unit: str | None,
+    n_points: int,
 ) -> dict[str, Any]:
     """Summarise rows by split and by subject.
 
     Parameters
     ----------
-    rows : list of dict
-        One a subject and phase, all with the same keys.
-    floors : dict
+    rows : sequence of dict
+        One per subject and phase, all with the same keys.
+    columns : sequence of Column
+        The metrics among the keys.
+    baselines : sequence of str
+        Names of the baselines that the rows hold.
+    floors : mapping
         Subject id to (n_phases, n_modes + 1) sums of squares, or empty.
-    unit : str
-        Ending of the columns in the target's unit: "_mm" or "".
+    unit : str, optional
+        Of the target.
     n_points : int
     """
     splits: dict[str, Any] = {}
     for split in SPLITS:
         chosen = [row for row in rows if row["split"] == split]
-        splits[split] = _summarise_split(chosen, floors, unit, n_points) if chosen else None
+        splits[split] = (
+            _summarise_split(chosen, columns, baselines, floors, unit, n_points) if chosen else None
+        )
+    of_points = [c for c in columns if c.metric in POINT_METRICS and not c.skill]
     subjects = []
     for subject_id in dict.fromkeys(str(row["subject_id"]) for row in rows):
         chosen = [row for row in rows if row["subject_id"] == subject_id]
+        error = _pooled(chosen, RMSE.column(unit), RMSE.pooling)
+        beaten = {n: _pooled(chosen, baseline_column(n, unit), RMSE.pooling) for n in baselines}
         subjects.append(
             {
                 "subject_id": subject_id,
                 "split": chosen[0]["split"],
                 "n_samples": len(chosen),
-                f"rmse{unit}": _pool(chosen, f"rmse{unit}"),
-                **_skills(chosen, unit),
-                **{f"{k}_error{unit}": _mean(chosen, f"{k}_error{unit}") for k in ("mean", "p95")},
-                f"max_error{unit}": max(_floats(chosen, f"max_error{unit}")),
+                RMSE.column(unit): error,
+                **{skill_column(n): metrics.skill(error, other) for n, other in beaten.items()},
+                **{c.name: _pooled(chosen, c.name, c.metric.pooling) for c in of_points},
             }
         )
     return {"splits": splits, "subjects": subjects}
 
 
-def _floats(rows: list[Row], column: str) -> list[float]:
-    return [float(v) for row in rows if (v := row.get(column)) is not None]
+def _floats(rows: Sequence[Row], column: str) -> list[float]:
+    return [float(v) for row in rows if (v := row[column]) is not None]
 
 
-def _mean(rows: list[Row], column: str) -> float:
-    return float(np.mean(_floats(rows, column)))
+def _pooled(rows: Sequence[Row], column: str, pooling: Pooling) -> float | None:
+    """Pool a column over samples; None if one of them has no value.
 
-
-def _pool(rows: list[Row], column: str) -> float:
-    """Root of the mean square over samples: every sample has the same number of points."""
-    return float(np.sqrt(np.mean(np.square(_floats(rows, column)))))
-
-
-def _skills(rows: list[Row], unit: str) -> dict[str, float | None]:
-    error = _pool(rows, f"rmse{unit}")
-    return {
-        f"skill_{name}": metrics.skill(error, _pool(rows, f"rmse_{name}{unit}"))
-        for name in TITLES
-        if f"rmse_{name}{unit}" in rows[0]
-    }
+    A mean over the samples that happen to have a value would be of other samples. A root of the
+    mean square over samples is one over points: every sample has the same number of points.
+    """
+    values = _floats(rows, column)
+    if len(values) < len(rows):
+        return None
+    match pooling:
+        case "root mean square":
+            return float(np.sqrt(np.mean(np.square(values))))
+        case "mean":
+            return float(np.mean(values))
+        case "largest":
+            return max(values)
+        case "sum":
+            return sum(values)
 
 
 def _summarise_split(
-    rows: list[Row], floors: dict[str, np.ndarray], unit: str, n_points: int
+    rows: Sequence[Row],
+    columns: Sequence[Column],
+    baselines: Sequence[str],
+    floors: Mapping[str, np.ndarray],
+    unit: str | None,
+    n_points: int,
 ) -> dict[str, Any]:
     ids = list(dict.fromkeys(row["subject_id"] for row in rows))
     member = np.array([ids.index(row["subject_id"]) for row in rows])
     result: dict[str, Any] = {"n_subjects": len(ids), "n_samples": len(rows)}
     result["metrics"] = {
-        column: _summarise_column(rows, member, column) | _partial_skill(rows, column, unit)
-        for column in rows[0]
-        if column not in ("subject_id", "split", "phase", "stage")
-        and not column.startswith(("skill_", "rmse_floor"))
-        and column not in {f"rmse_{name}{unit}" for name in TITLES}
-        and not column.endswith(f"_stage_mean{unit}")
+        column.name: _summarise_column(rows, member, column) | _skill_over_mean(rows, column)
+        for column in columns
     }
     result["baselines"] = {
-        name: _summarise_baseline(rows, member, name, unit)
-        for name in TITLES
-        if f"rmse_{name}{unit}" in rows[0]
+        name: _summarise_baseline(rows, member, name, unit) for name in baselines
     }
     if floors:
         square = np.concatenate([floors[str(i)] for i in ids])
         by_modes = np.sqrt(square.sum(axis=0) / (len(rows) * n_points))
-        result[f"floor_rmse_by_modes{unit}"] = by_modes.tolist()
+        result[with_unit("floor_rmse_by_modes", unit)] = by_modes.tolist()
     return result
 
 
-def _summarise_column(rows: list[Row], member: np.ndarray, column: str) -> dict[str, Any]:
+def _summarise_column(rows: Sequence[Row], member: np.ndarray, column: Column) -> dict[str, Any]:
     """Value over the split with a 95 % interval; null, with the count, if a sample has none."""
-    values = _floats(rows, column)
+    pooling = column.metric.pooling
+    values = _floats(rows, column.name)
     missing = len(rows) - len(values)
     result: dict[str, Any] = {"value": None, "low": None, "high": None, "missing": missing}
     if missing:
         return result
-    if column.startswith("max_error"):
-        return {**result, "how": "largest", "value": max(values)}
-    if column.startswith("inverted_cells"):
-        return {**result, "how": "sum", "value": sum(values)}
-    is_rms = column.startswith(("rmse", "weighted_rmse"))
+    result |= {"how": pooling}
+    if pooling in ("largest", "sum"):
+        return result | {"value": _pooled(rows, column.name, pooling)}
+    is_rms = pooling == "root mean square"
     data = np.square(values) if is_rms else np.array(values)
     sums = _sums_by_subject(member, data, np.ones(len(rows)))
 
@@ -128,33 +137,35 @@ def _summarise_column(rows: list[Row], member: np.ndarray, column: str) -> dict[
         mean = totals[:, 0] / totals[:, 1]
         return np.sqrt(mean) if is_rms else mean
 
-    interval = metrics.bootstrap_interval(sums, statistic) or (None, None)
+    low, high = metrics.bootstrap_interval(sums, statistic) or (None, None)
     value = float(statistic(sums.sum(axis=0, keepdims=True))[0])
-    how = "root mean square" if is_rms else "mean"
-    return {**result, "how": how, "value": value, "low": interval[0], "high": interval[1]}
+    return result | {"value": value, "low": low, "high": high}
 
 
-def _partial_skill(rows: list[Row], column: str, unit: str) -> dict[str, float | None]:
-    """Skill of an RMSE by component, weight or region; others stand with the baselines."""
-    if skill_column(column, unit) not in rows[0]:
+def _skill_over_mean(rows: Sequence[Row], column: Column) -> dict[str, float | None]:
+    """Skill over the mean motion, of the metrics that are computed for it as well."""
+    if column.skill not in rows[0]:
         return {}
-    if len(_floats(rows, column)) < len(rows):
-        return {"skill_stage_mean": None}
-    mine, mean = (_pool(rows, c) for c in (column, of_stage_mean(column, unit)))
+    mine, mean = (
+        _pooled(rows, name, column.metric.pooling) for name in (column.name, column.of_mean)
+    )
     return {"skill_stage_mean": metrics.skill(mine, mean)}
 
 
 def _summarise_baseline(
-    rows: list[Row], member: np.ndarray, name: str, unit: str
+    rows: Sequence[Row], member: np.ndarray, name: str, unit: str | None
 ) -> dict[str, float | None]:
-    mine, other = (np.square(_floats(rows, f"rmse{n}{unit}")) for n in ("", f"_{name}"))
+    mine, other = (
+        np.square(_floats(rows, column))
+        for column in (RMSE.column(unit), baseline_column(name, unit))
+    )
     sums = _sums_by_subject(member, mine, other)
     interval = metrics.bootstrap_interval(
         sums, lambda totals: 1 - np.sqrt(totals[:, 0] / totals[:, 1])
     ) or (None, None)
     baseline = float(np.sqrt(other.mean()))
     return {
-        f"rmse{unit}": baseline,
+        RMSE.column(unit): baseline,
         "skill": metrics.skill(float(np.sqrt(mine.mean())), baseline),
         "skill_low": interval[0],
         "skill_high": interval[1],
@@ -168,7 +179,7 @@ def _sums_by_subject(member: np.ndarray, *columns: np.ndarray) -> np.ndarray:
 def sentences(summary: dict[str, Any]) -> list[str]:
     """Say the result of each split in one line: RMSE, and skill over each baseline."""
     unit = f" {summary['unit']}" if summary["unit"] else ""
-    column = f"rmse_{summary['unit']}" if summary["unit"] else "rmse"
+    column = RMSE.column(summary["unit"])
     lines = []
     for name, split in summary["splits"].items():
         if split is None:
