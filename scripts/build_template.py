@@ -5,6 +5,7 @@ import logging
 from pathlib import Path
 
 from command_line import new_parser, run
+from meshstage.meshes.formats import listed_suffixes
 
 
 def main(arguments: argparse.Namespace) -> None:
@@ -32,8 +33,7 @@ if __name__ == "__main__":
         type=Path,
         required=True,
         metavar="FILE",
-        help="template mesh (.vtp .vtu .vtk .pvtp .pvtu .ply .stl .obj); "
-        "a pca_model.json beside it is its shape model",
+        help=f"template mesh ({listed_suffixes()}); a pca_model.json beside it is its shape model",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="DIR", help="folder to write")
     parser.add_argument(

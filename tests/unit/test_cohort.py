@@ -15,7 +15,7 @@ from meshstage.cohort.statistics import compute_statistics
 from meshstage.cohort.subject import load_record, load_subject, load_subjects
 from meshstage.cohort.template import Template, prepare_template
 from meshstage.errors import InputError
-from meshstage.meshes.reading import extract_surface
+from meshstage.meshes.surface import extract_surface
 from small_cohort import ball, change, change_mesh, write, write_cohort
 
 
@@ -229,8 +229,8 @@ def test_an_array_cut_short_is_refused(size: int, tmp_path: Path) -> None:
 def test_subjects_of_a_volume_or_of_its_surface_fit_a_surface_template(tmp_path: Path) -> None:
     path = write_cohort(tmp_path, ball(), ".vtu")
     template = prepare_template(path, surface=True).template
-    ids = template.surface_point_ids
-    assert ids is not None
+    assert template.surface is not None
+    ids = template.surface.point_ids
     ingest_subject(tmp_path / "bravo/manifest.json", template, tmp_path / "out/volume")
     volume = load_subject(tmp_path / "out" / "volume")
     for index in range(3):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from meshstage.cohort.manifest import read_manifest, read_shape_scores, template_name
+from meshstage.cohort.manifest import read_manifest, read_shape_scores
 from meshstage.cohort.names import subject_id_of, subject_stem
 from meshstage.config.subjects import (
     SubjectRow,
@@ -19,6 +19,7 @@ from meshstage.config.subjects import (
     subject_stems,
 )
 from meshstage.errors import InputError
+from meshstage.meshes.formats import template_name
 from small_cohort import change, manifest, write, write_cohort
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"

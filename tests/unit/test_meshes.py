@@ -9,16 +9,12 @@ import pytest
 import pyvista as pv
 
 from meshstage.errors import InputError
+from meshstage.meshes.arrays import non_finite, point_array
 from meshstage.meshes.cells import canonical_cells, cell_fingerprint, local_edges, mesh_edges
-from meshstage.meshes.reading import (
-    POINT_IDS,
-    extract_surface,
-    non_finite,
-    point_array,
-    read_mesh,
-    write_mesh,
-)
+from meshstage.meshes.formats import FORMATS, MeshFormat, listed_suffixes, template_name
+from meshstage.meshes.reading import read_mesh, write_mesh
 from meshstage.meshes.renumbering import describe_difference
+from meshstage.meshes.surface import POINT_IDS, extract_surface
 from shared_data import SHARED, shared
 from small_cohort import ball, sphere
 
@@ -347,6 +343,200 @@ def test_infinite_values_do_not_make_a_file_unreadable(tmp_path: Path) -> None:
     mesh.point_data["displacement"] = np.full((42, 3), np.inf, dtype=np.float32)
     mesh.save(tmp_path / "m.vtp")
     assert np.isinf(point_array(read_mesh(tmp_path / "m.vtp"), "displacement")).all()
+
+
+def ascii_vtk(mesh: pv.PolyData, folder: Path, with_ranges: bool = False) -> bytes:
+    """Write as VTK itself does; ParaView computes a range of every array that it shows."""
+    from vtkmodules.vtkIOLegacy import vtkPolyDataWriter
+
+    for index in range(mesh.GetPointData().GetNumberOfArrays() if with_ranges else 0):
+        mesh.GetPointData().GetArray(index).GetRange(-1)
+    writer = vtkPolyDataWriter()
+    writer.SetInputData(mesh)
+    writer.SetFileName(str(folder / "written.vtk"))
+    writer.SetFileTypeToASCII()
+    writer.Write()
+    return (folder / "written.vtk").read_bytes()
+
+
+def test_a_whole_ascii_file_with_metadata_is_read(tmp_path: Path) -> None:
+    mesh = sphere().compute_normals(cell_normals=False)
+    mesh.point_data["d"] = np.random.default_rng(0).normal(size=(42, 3))
+    mesh.cell_data["region"] = np.arange(80)
+    data = ascii_vtk(mesh, tmp_path, with_ranges=True)
+    assert b"METADATA" in data
+    back = read_mesh(tmp_path / "written.vtk")
+    assert back.point_data.keys() == mesh.point_data.keys()
+    assert back.cell_data.keys() == ["region"]
+    assert not back.field_data.keys()
+    # The text has six digits of a normal, and 12 of a float64.
+    np.testing.assert_allclose(point_array(back, "d"), mesh.point_data["d"], rtol=1e-10)
+    assert cell_fingerprint(back) == cell_fingerprint(mesh)
+
+
+@pytest.mark.parametrize("attribute", ["none", "scalars", "normals", "field"])
+def test_an_ascii_file_cut_within_its_numbers_is_never_read(attribute: str, tmp_path: Path) -> None:
+    """VTK leaves the numbers that are missing as they lie in memory, without a word."""
+    mesh = sphere()
+    if attribute == "scalars":
+        mesh.point_data["x"] = np.arange(42.0) + 0.25
+        mesh.set_active_scalars("x")
+    if attribute == "normals":
+        mesh = mesh.compute_normals(cell_normals=False)
+    data = ascii_vtk(mesh, tmp_path)
+    if attribute == "field":
+        rows = b"0.5 0.25 0.125\n" * 42
+        data += b"POINT_DATA 42\nFIELD FieldData 1\nx 3 42 float\n" + rows
+    # Each cut leaves out the last two numbers of a list at least.
+    lists = {"POINTS": b"POLYGONS", "last": None} if attribute != "none" else {"last": None}
+    ends = [len(data) if end is None else data.index(end) for end in lists.values()]
+    for end in ends:
+        whole = data[:end].rstrip()
+        cut = whole.rsplit(maxsplit=2)[0]
+        for piece in (cut, cut[: -len(cut) // 20]):
+            (tmp_path / "m.vtk").write_bytes(piece)
+            with pytest.raises(InputError, match="truncated|damaged"):
+                read_mesh(tmp_path / "m.vtk")
+
+
+@pytest.mark.parametrize("rows", [40, 84])
+def test_an_array_of_another_length_is_not_a_wider_one(rows: int, tmp_path: Path) -> None:
+    """A FIELD may hold any number of rows; 84 rows of 3 are not 42 of 6."""
+    data = ascii_vtk(sphere(), tmp_path)
+    data += b"POINT_DATA 42\nFIELD FieldData 1\nx 3 %d float\n" % rows + b"1 2 3\n" * rows
+    (tmp_path / "m.vtk").write_bytes(data)
+    mesh = read_mesh(tmp_path / "m.vtk")
+    with pytest.raises(InputError, match=f"'x' has {rows} rows for 42 points"):
+        point_array(mesh, "x")
+    write_mesh(tmp_path / "m.vtp", mesh)
+    assert read_mesh(tmp_path / "m.vtp").point_data.keys() == []
+
+
+def test_comments_of_any_length_around_xml_are_read(tmp_path: Path) -> None:
+    write_mesh(tmp_path / "m.vtp", sphere())
+    data = (tmp_path / "m.vtp").read_bytes()
+    long = b"<!-- " + b"x" * 200_000 + b" -->\n"
+    (tmp_path / "n.vtp").write_bytes(data.replace(b"<VTKFile", long + b"<VTKFile", 1) + long)
+    assert read_mesh(tmp_path / "n.vtp").n_points == 42
+    (tmp_path / "n.vtp").write_bytes(data + b"\nsaved by hand\n" * 200)
+    with pytest.raises(InputError, match="junk after document element"):
+        read_mesh(tmp_path / "n.vtp")
+
+
+@pytest.mark.parametrize("suffix", [".vtk", ".ply", ".vtp"])
+def test_a_binary_file_that_was_transferred_as_text_is_called_that(
+    suffix: str, tmp_path: Path
+) -> None:
+    from vtkmodules.vtkIOXML import vtkXMLPolyDataWriter
+
+    mesh = sphere()  # its cells name point 10, which is a line feed
+    if suffix == ".vtp":
+        writer = vtkXMLPolyDataWriter()
+        writer.SetInputData(mesh)
+        writer.SetFileName(str(tmp_path / "m.vtp"))
+        writer.EncodeAppendedDataOff()  # raw numbers behind the XML
+        writer.Write()
+    else:
+        mesh.save(tmp_path / f"m{suffix}", binary=True)
+    path = tmp_path / f"m{suffix}"
+    assert read_mesh(path).n_points == 42
+    path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+    with pytest.raises(InputError, match="binary file that was transferred as text"):
+        read_mesh(path)
+
+
+def test_text_files_with_the_line_ends_of_windows_are_read(tmp_path: Path) -> None:
+    write_mesh(tmp_path / "m.vtp", sphere())
+    ascii_vtk(sphere(), tmp_path)
+    for name in ("m.vtp", "written.vtk"):
+        path = tmp_path / name
+        path.write_bytes(path.read_bytes().replace(b"\n", b"\r\n"))
+        assert cell_fingerprint(read_mesh(path)) == cell_fingerprint(sphere())
+
+
+@pytest.mark.parametrize("name", ["ED->ES", "a&b", "a<b", 'a"b', "x\x01\ty", "&amp;", "ä 心"])
+@pytest.mark.parametrize("suffix", [".vtp", ".vtu"])
+def test_names_of_arrays_survive_xml(name: str, suffix: str, tmp_path: Path) -> None:
+    mesh = sphere() if suffix == ".vtp" else ball()
+    values = np.arange(3.0 * mesh.n_points).reshape(-1, 3)
+    mesh.point_data[name] = values
+    mesh.cell_data[name] = np.arange(mesh.n_cells)
+    mesh.field_data[name] = ["text"]
+    mesh.GetPointData().GetArray(name).SetComponentName(1, "1 < 2")
+    write_mesh(tmp_path / f"m{suffix}", mesh)
+    assert mesh.point_data.keys() == [name], "the mesh that was written keeps its own names"
+    back = read_mesh(tmp_path / f"m{suffix}")
+    assert (back.point_data.keys(), back.cell_data.keys()) == ([name], [name])
+    assert back.field_data.keys() == [name]
+    assert np.array_equal(point_array(back, name), values)
+    assert back.GetPointData().GetArray(0).GetComponentName(1) == "1 < 2"
+
+
+def test_points_of_obj_are_its_vertices_in_order(tmp_path: Path) -> None:
+    """Normals and texture coordinates of corners make no points; -1 is the last vertex so far."""
+    mesh = sphere()
+    lines = ["# by hand", "mtllib none.mtl", "o sphere"]
+    lines += ["v {} {} {}".format(*map(repr, point)) for point in mesh.points.tolist()]
+    lines += ["vn 0 0 1", "vn 1 0 0", "vt 0.5 0.5"]
+    faces = [[int(i) for i in face] for face in mesh.regular_faces]
+    for k, (a, b, c) in enumerate(faces):
+        corners = [f"{a + 1}//{k % 2 + 1}", f"{b + 1}/1", f"{c - 42}/1/1"]
+        lines.append("f " + " \\\n".join(corners))
+    lines += ["l 1 2 3", "p 4"]
+    (tmp_path / "m.obj").write_text("\n".join(lines) + "\n")
+    back = read_mesh(tmp_path / "m.obj")
+    assert np.array_equal(back.points, mesh.points)
+    assert back.faces.reshape(-1, 4)[:, 1:].tolist() == faces
+    assert (back.lines.tolist(), back.verts.tolist()) == ([3, 0, 1, 2], [1, 3])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("v 0 0\n", "line 'v 0 0'"),
+        ("v 0 0 zero\n", "could not convert"),
+        ("v 0 0 0\nf 1 1\n", "line 'f 1 1'"),
+        ("v 0 0 0\nf 1 1 x\n", "line 'f 1 1 x'"),
+        ("v 0 0 0\nf 1 1 2\n", "names point 1 of 1"),
+        ("v 0 0 0\nf 0 1 1\n", "names point -1 of 1"),
+    ],
+)
+def test_obj_that_is_damaged_is_refused(text: str, words: str, tmp_path: Path) -> None:
+    (tmp_path / "m.obj").write_text(text)
+    with pytest.raises(InputError, match=words):
+        read_mesh(tmp_path / "m.obj")
+
+
+def test_strips_of_ply_are_read(tmp_path: Path) -> None:
+    """Two strips in one row, told apart by -1, as the Stanford models have them."""
+    header = """ply\nformat ascii 1.0\nelement vertex 7\nproperty float x\nproperty float y
+property float z\nelement tristrips 1\nproperty list int int vertex_indices\nend_header\n"""
+    rows = "".join(f"{k} {k * k} 0\n" for k in range(7)) + "9 0 1 2 3 -1 4 5 6 -1\n"
+    (tmp_path / "m.ply").write_text(header + rows)
+    mesh = read_mesh(tmp_path / "m.ply")
+    assert mesh.strips.tolist() == [4, 0, 1, 2, 3, 3, 4, 5, 6]
+    assert _edge_set(mesh) == {(0, 1), (1, 2), (2, 3), (0, 2), (1, 3), (4, 5), (5, 6), (4, 6)}
+
+
+def test_a_format_is_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A row adds its ending to the reader, the template's name and what is told to users."""
+
+    def read_xyz(path: Path, data: bytes) -> Any:
+        return pv.PolyData(np.array([line.split() for line in data.splitlines()], dtype=float))
+
+    monkeypatch.setitem(FORMATS, ".xyz", MeshFormat(".xyz", read_xyz, surface_only=True))
+    (tmp_path / "m.XYZ").write_text("0 0 0\n1 2 3\n")
+    assert read_mesh(tmp_path / "m.XYZ").points.tolist() == [[0, 0, 0], [1, 2, 3]]
+    assert template_name(tmp_path / "m.XYZ", surface=False) == "pca_mean_template.vtp"
+    (tmp_path / "m.txt").touch()
+    with pytest.raises(InputError, match=r"save it as one of .*\.obj \.xyz"):
+        read_mesh(tmp_path / "m.txt")
+
+
+@pytest.mark.parametrize("page", ["config/README.md", "docs/bad-input.md"])
+def test_pages_list_the_endings_of_the_table(page: str) -> None:
+    text = (Path(__file__).resolve().parents[2] / page).read_text(encoding="utf-8")
+    assert f"`{listed_suffixes()}`" in text
 
 
 # ---- arrays

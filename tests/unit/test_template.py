@@ -110,10 +110,10 @@ def test_the_surface_of_a_volume_keeps_its_map_and_its_shapes(tmp_path: Path) ->
     built = build_template(path, tmp_path / "template", surface=True)
     loaded = load_template(tmp_path / "template")
     assert built.mesh_path.name == "pca_mean_template.vtp"
-    assert (loaded.n_points, loaded.source_n_points) == (42, 43)
-    assert loaded.source_fingerprint == volume.fingerprint
-    ids = loaded.surface_point_ids
-    assert ids is not None
+    assert loaded.surface is not None
+    assert (loaded.n_points, loaded.surface.source_n_points) == (42, 43)
+    assert loaded.surface.source_fingerprint == volume.fingerprint
+    ids = loaded.surface.point_ids
     assert sorted(ids) == list(range(42))
     assert np.array_equal(volume.points[ids], loaded.points)
     whole, part = volume.shape_model, loaded.shape_model
@@ -139,8 +139,16 @@ def test_a_mode_that_moves_no_point_of_the_surface_becomes_zero(tmp_path: Path) 
 def test_a_surface_mesh_is_its_own_surface(tmp_path: Path) -> None:
     path = write_cohort(tmp_path)
     template = prepare_template(path, surface=True).template
-    assert template.surface_point_ids is None
+    assert template.surface is None
     assert same(template, prepare_template(path).template)
+
+
+def test_a_template_with_arrays_that_nobody_asks_for_is_built(tmp_path: Path) -> None:
+    mesh = sphere()
+    mesh.point_data["ED->ES"] = np.arange(42.0)
+    mesh.save(tmp_path / "m.vtk")
+    build_template(tmp_path / "m.vtk", tmp_path / "template")
+    assert load_template(tmp_path / "template").mesh().point_data.keys() == ["ED->ES"]
 
 
 # ---- faults
@@ -158,6 +166,24 @@ def test_isolated_points_are_counted_and_no_edges_said(tmp_path: Path) -> None:
     assert template.edge_index.shape == (2, 0)
     assert template.edge_features.shape == (0, 4)
     assert "no edge" in load_template(tmp_path / "template").warnings[0]
+
+
+def test_unmerged_triangles_and_separate_bodies_are_told(tmp_path: Path) -> None:
+    """80 triangles with three points each, of the 42 places of the sphere."""
+    mesh = sphere()
+    points = np.asarray(mesh.points)[mesh.regular_faces.ravel()]
+    soup = pv.PolyData.from_regular_faces(points, np.arange(240).reshape(-1, 3))
+    soup.save(tmp_path / "m.vtp")
+    (warning,) = prepare_template(tmp_path / "m.vtp").template.warnings
+    assert "240 points at 42 places" in warning
+    assert "80 separate pieces" in warning
+    two = pv.merge([mesh, mesh.translate((99, 0, 0))], merge_points=False)
+    two.extract_surface(algorithm="dataset_surface").save(tmp_path / "m.vtp")
+    template = prepare_template(tmp_path / "m.vtp").template
+    assert (template.n_pieces, template.n_places) == (2, 84)
+    assert "2 separate pieces" in template.warnings[0]
+    mesh.save(tmp_path / "m.vtp")
+    assert prepare_template(tmp_path / "m.vtp").template.warnings == []
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from meshstage.config.configuration import check_config
 from meshstage.config.runs import read_runs, resumed_runs
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
-from meshstage.cohort.manifest import template_name
+from meshstage.meshes.formats import template_name
 from meshstage.config.subjects import input_files, read_subjects_table, subject_stems
 from meshstage.models.names import (
     checkpoint_name,

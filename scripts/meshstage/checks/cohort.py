@@ -139,7 +139,8 @@ def _physics_problems(entries: Sequence[Entry], template: Template) -> Iterator[
 def _count_problem(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:
     """Blame the template where all meshes agree with each other, and not with it."""
     counts = {phase.n_points for entry in entries for phase in entry.record.phases} - {None}
-    if len(counts) == 1 and not counts & {template.n_points, template.source_n_points}:
+    volume = {template.surface.source_n_points} if template.surface else set()
+    if len(counts) == 1 and not counts & ({template.n_points} | volume):
         yield Problem(
             what=f"the template has {template.n_points} points, every phase mesh of the cohort "
             f"that could be read has {counts.pop()}",

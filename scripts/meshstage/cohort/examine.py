@@ -15,8 +15,9 @@ from meshstage.cohort.subject_record import PhaseRecord, SubjectRecord
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import real_path
+from meshstage.meshes.arrays import non_finite, point_array
 from meshstage.meshes.cells import canonical_cells
-from meshstage.meshes.reading import non_finite, point_array, read_mesh, read_mesh_file
+from meshstage.meshes.reading import read_mesh, read_mesh_file
 from meshstage.meshes.renumbering import describe_difference
 
 # DESIGN: phase - reference = target to this part of the template's diagonal.
@@ -80,7 +81,7 @@ def examine_subject(manifest_path: Path, template: Template) -> Examination:
 def _check_score_count(scores: np.ndarray, template: Template) -> None:
     model = template.shape_model
     # Scores of a volume's full model are legal where its surface is the template.
-    if model and template.surface_point_ids is None and len(scores) != model.n_modes:
+    if model and template.surface is None and len(scores) != model.n_modes:
         raise InputError(
             Problem(
                 what=f"has {len(scores)} shape scores, the template's pca_model.json "
@@ -112,16 +113,17 @@ def rows_on_template(mesh: Any, template: Template) -> np.ndarray | None:
     cells = canonical_cells(mesh)
     if mesh.n_points == template.n_points and cells.same_as(template.cells):
         return None
-    is_volume = mesh.n_points == template.source_n_points
-    if is_volume and cells.fingerprint() == template.source_fingerprint:
-        return template.surface_point_ids
+    surface = template.surface
+    is_volume = surface is not None and mesh.n_points == surface.source_n_points
+    if surface and is_volume and cells.fingerprint() == surface.source_fingerprint:
+        return surface.point_ids
     todo = "save it with the template's points and cells"
     if mesh.n_points == template.n_points:
         what = describe_difference(cells, template.cells, template.n_points)
     elif is_volume:
         what = f"has other cells than the volume of the template {template.source}"
     else:
-        volume = f" and its volume {template.source_n_points}" if template.source_n_points else ""
+        volume = f" and its volume {surface.source_n_points}" if surface else ""
         own = f"{mesh.n_points} point{'s' if mesh.n_points > 1 else ''}"
         what = f"has {own}, the template {template.source} has {template.n_points}{volume}"
         todo = "bring it into correspondence with the template, point by point"

@@ -14,8 +14,6 @@ from meshstage.cohort.names import checked_id, checked_text, subject_stem
 from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import read_json, shorten
 
-SURFACE_SUFFIXES = (".vtp", ".pvtp", ".ply", ".stl", ".obj")
-
 _TARGET_KEYS = ("fitted_reference_mesh", "target_array", "phases")
 
 
@@ -295,12 +293,3 @@ def read_shape_scores(path: Path) -> np.ndarray:
     else:
         return np.array(value, dtype=np.float64)
     raise InputError(Problem(what, "write a list of numbers, one per mode: [0.5, -1.2]", str(path)))
-
-
-def template_name(mesh_path: Path, surface: bool) -> str:
-    """Name the template's copy, known before its mesh is read.
-
-    ``.vtp`` for a surface and for formats that hold only surfaces, else ``.vtu``.
-    """
-    is_surface = surface or mesh_path.suffix.lower() in SURFACE_SUFFIXES
-    return f"pca_mean_template{'.vtp' if is_surface else '.vtu'}"

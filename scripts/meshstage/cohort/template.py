@@ -10,7 +10,6 @@ import numpy as np
 import pyvista as pv
 from pydantic import BaseModel, ConfigDict
 
-from meshstage.cohort.manifest import template_name
 from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX, SHAPE_MODEL
 from meshstage.cohort.shape_model import (
     ShapeModel,
@@ -20,8 +19,11 @@ from meshstage.cohort.shape_model import (
 )
 from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
 from meshstage.files import atomic, read_record, write_json
+from meshstage.meshes.arrays import non_finite
 from meshstage.meshes.cells import Cells, canonical_cells, mesh_edges
-from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
+from meshstage.meshes.formats import template_name
+from meshstage.meshes.reading import read_mesh, write_mesh
+from meshstage.meshes.surface import POINT_IDS, extract_surface
 
 Edges = Literal["cells", "triangulated"]
 
@@ -54,6 +56,25 @@ class TemplateRecord(BaseModel):
 
 
 @dataclass(frozen=True)
+class Surface:
+    """The volume whose surface the template is.
+
+    Parameters
+    ----------
+    source_n_points : int
+        Of the volume.
+    source_fingerprint : str
+        Of the volume's cells.
+    point_ids : (n_points,) int64
+        The volume's point of each point of the template.
+    """
+
+    source_n_points: int
+    source_fingerprint: str
+    point_ids: np.ndarray
+
+
+@dataclass(frozen=True)
 class Template:
     """The mesh whose points are the nodes of the network.
 
@@ -71,9 +92,8 @@ class Template:
     edges : "cells" or "triangulated"
     pairs : (n_edges, 2) int64
         Undirected edges, ``i < j``.
-    surface_point_ids : (n_points,) int64, optional
-        The volume's point of each point, for the surface of a volume; then
-        ``source_n_points`` and ``source_fingerprint`` are the volume's.
+    surface : Surface, optional
+        For the surface of a volume.
     shape_model : ShapeModel, optional
     warnings : list of str
     """
@@ -86,9 +106,7 @@ class Template:
     source: str
     edges: Edges
     pairs: np.ndarray
-    source_n_points: int | None = None
-    source_fingerprint: str | None = None
-    surface_point_ids: np.ndarray | None = None
+    surface: Surface | None = None
     shape_model: ShapeModel | None = None
     warnings: list[str] = field(default_factory=list)
 
@@ -106,6 +124,21 @@ class Template:
     def n_isolated_points(self) -> int:
         """Number of points without an edge."""
         return self.n_points - len(np.unique(self.pairs))
+
+    @property
+    def n_pieces(self) -> int:
+        """Number of sets of points that edges join, isolated points not counted."""
+        from scipy.sparse import coo_array
+        from scipy.sparse.csgraph import connected_components
+
+        weights = np.ones(len(self.pairs), dtype=bool)
+        graph = coo_array((weights, self.pairs.T), shape=(self.n_points, self.n_points))
+        return int(connected_components(graph, directed=False)[0]) - self.n_isolated_points
+
+    @property
+    def n_places(self) -> int:
+        """Number of different positions of the points."""
+        return len(np.unique(self.points, axis=0))
 
     @cached_property
     def diagonal(self) -> float:
@@ -186,12 +219,13 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
     if os.path.lexists(model_path):
         with collecting(problems):
             model = read_shape_model(model_path, mesh.n_points)
-    source_n_points = source_fingerprint = ids = None
+    volume = None
     if surface and isinstance(mesh, pv.UnstructuredGrid):
-        source_n_points, source_fingerprint = mesh.n_points, canonical_cells(mesh).fingerprint()
-        mesh = extract_surface(mesh)
-        ids = np.asarray(mesh.point_data[POINT_IDS], dtype=np.int64)
+        outside = extract_surface(mesh)
+        ids = np.asarray(outside.point_data[POINT_IDS], dtype=np.int64)
+        volume = Surface(mesh.n_points, canonical_cells(mesh).fingerprint(), ids)
         model = model and restrict_shape_model(model, ids)
+        mesh = outside
     cells = canonical_cells(mesh)
     template = Template(
         directory=mesh_path.parent,
@@ -202,9 +236,7 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
         source=str(mesh_path),
         edges=edges,
         pairs=mesh_edges(mesh, triangulated=edges == "triangulated"),
-        source_n_points=source_n_points,
-        source_fingerprint=source_fingerprint,
-        surface_point_ids=ids,
+        surface=volume,
         shape_model=model,
     )
     template.warnings.extend(_warnings(template))
@@ -214,10 +246,19 @@ def _prepare(mesh_path: Path, surface: bool, edges: Edges) -> Prepared:
 def _warnings(template: Template) -> list[str]:
     found = []
     if not len(template.pairs):
-        found.append("the template has no edge: every point is isolated, only an MLP can use it")
-    elif template.n_isolated_points:
+        return ["the template has no edge: every point is isolated, only an MLP can use it"]
+    if template.n_isolated_points:
         n, total = template.n_isolated_points, template.n_points
         found.append(f"{n} of {total} points are isolated (no edge joins them to another point)")
+    n_pieces, n_places = template.n_pieces, template.n_places
+    pieces = f"the edges leave {n_pieces} separate piece{'s' if n_pieces > 1 else ''}"
+    if n_places < template.n_points:
+        found.append(
+            f"some points coincide ({template.n_points} points at {n_places} places) and {pieces}: "
+            "a mesh of unmerged triangles looks so"
+        )
+    elif n_pieces > 1:
+        found.append(f"{pieces}: a graph network passes nothing from one to another")
     return found
 
 
@@ -259,18 +300,18 @@ def build_template(
         edges=edges,
         n_edges=len(template.pairs),
         n_isolated_points=template.n_isolated_points,
-        surface=_surface_record(template),
+        surface=_surface_record(template.surface),
         warnings=template.warnings,
     )
     write_json(output / TEMPLATE_JSON, record.model_dump())
     return replace(template, directory=output, mesh_path=copy)
 
 
-def _surface_record(template: Template) -> SurfaceRecord | None:
-    if template.source_n_points is None or template.source_fingerprint is None:
+def _surface_record(surface: Surface | None) -> SurfaceRecord | None:
+    if surface is None:
         return None
     return SurfaceRecord(
-        source_n_points=template.source_n_points, source_fingerprint=template.source_fingerprint
+        source_n_points=surface.source_n_points, source_fingerprint=surface.source_fingerprint
     )
 
 
@@ -303,7 +344,10 @@ def load_template(directory: Path) -> Template:
         what = f"has other cells than {TEMPLATE_JSON} says"
         raise InputError(Problem(what, "build the template again", str(mesh_path)))
     model_path = directory / SHAPE_MODEL
-    ids = mesh.point_data[POINT_IDS] if record.surface else None
+    surface = None
+    if volume := record.surface:
+        ids = np.array(mesh.point_data[POINT_IDS], dtype=np.int64)
+        surface = Surface(volume.source_n_points, volume.source_fingerprint, ids)
     return Template(
         directory=directory,
         mesh_path=mesh_path,
@@ -313,9 +357,7 @@ def load_template(directory: Path) -> Template:
         source=record.source,
         edges=record.edges,
         pairs=mesh_edges(mesh, triangulated=record.edges == "triangulated"),
-        source_n_points=record.surface.source_n_points if record.surface else None,
-        source_fingerprint=record.surface.source_fingerprint if record.surface else None,
-        surface_point_ids=None if ids is None else np.array(ids, dtype=np.int64),
+        surface=surface,
         shape_model=read_shape_model(model_path, mesh.n_points) if model_path.exists() else None,
         warnings=record.warnings,
     )

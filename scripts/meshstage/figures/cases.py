@@ -11,7 +11,8 @@ import numpy as np
 from meshstage.cohort.subject import Subject
 from meshstage.errors import InputError, Problem
 from meshstage.judging.columns import RMSE, skill_column
-from meshstage.meshes.reading import point_array, read_mesh
+from meshstage.meshes.arrays import point_array
+from meshstage.meshes.reading import read_mesh
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.errors import InputError, Problem
-from meshstage.meshes.reading import POINT_IDS, extract_surface
+from meshstage.meshes.surface import POINT_IDS, extract_surface
 
 _MOST_REGIONS = 64
 

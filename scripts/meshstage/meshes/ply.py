@@ -3,11 +3,12 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
-import pyvista as pv
 
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError
+from meshstage.meshes.signatures import check_not_sent_as_text, refusal
 
 _TYPES = {
     "char": "i1", "int8": "i1", "uchar": "u1", "uint8": "u1", "short": "i2", "int16": "i2",
@@ -30,33 +31,55 @@ class _Element:
         return any(isinstance(kind, tuple) for kind in self.properties.values())
 
 
-def read_ply(path: Path, data: bytes) -> pv.PolyData:
-    """Read points and faces of a PLY file; other properties are left out.
-
-    Parameters
-    ----------
-    path : Path
-        For messages.
-    data : bytes
-        The whole file.
+def read_ply(path: Path, data: bytes) -> Any:
+    """Read points, faces and triangle strips of a PLY file; other properties are left out.
 
     Raises
     ------
     InputError
         If the file is no PLY file, ends too early, or has no vertices with x, y and z.
     """
+    import pyvista as pv
+
     try:
         elements, form, start = _header(data)
+    except (KeyError, IndexError, ValueError) as error:
+        raise _damaged(error) from None
+    if form != "ascii" and b"\r\n" in data[:start]:
+        check_not_sent_as_text(data[start:])
+    try:
         rows = _ascii_rows if form == "ascii" else _binary_rows
         values = rows(data[start:], elements)
         points = np.stack([values["vertex"][axis] for axis in "xyz"], axis=1)
     except (KeyError, IndexError, ValueError, OverflowError, MemoryError) as error:
-        what = f"cannot be read as PLY, it is truncated or damaged ({error})"
-        raise InputError(Problem(what, "write the file again", str(path))) from None
-    faces = values.get("face", {})
-    lists = next((faces[k] for k in ("vertex_indices", "vertex_index") if k in faces), [])
-    cells = [np.concatenate([[len(face)], face]) for face in lists]
-    return pv.PolyData(points, faces=np.concatenate(cells).astype(np.int64) if cells else None)
+        raise _damaged(error) from None
+    strips = [
+        strip[strip != -1]  # -1 ends a strip
+        for row in _lists(values, "tristrips")
+        for strip in np.split(row, np.flatnonzero(row == -1))
+    ]
+    return pv.PolyData(
+        points,
+        faces=_padded(_lists(values, "face")),
+        strips=_padded([strip for strip in strips if len(strip)]),
+    )
+
+
+def _damaged(error: Exception) -> InputError:
+    return refusal(f"cannot be read as PLY, it is truncated or damaged ({error})")
+
+
+def _lists(values: "Values", element: str) -> "list[np.ndarray]":
+    """Give the lists of vertices of all rows of an element, under either of their usual names."""
+    columns = values.get(element, {})
+    return list(next((columns[k] for k in ("vertex_indices", "vertex_index") if k in columns), []))
+
+
+def _padded(cells: list[np.ndarray]) -> np.ndarray | None:
+    """Write cells one after the other, each behind its number of points; None without cells."""
+    if not cells:
+        return None
+    return np.concatenate([part for cell in cells for part in ([len(cell)], cell)]).astype(np.int64)
 
 
 def _header(data: bytes) -> tuple[list[_Element], str, int]:

@@ -1,9 +1,15 @@
-"""Looks at the bytes of a mesh file before VTK does, which reads damaged files without a word."""
+"""Looks at the bytes of a mesh file before its reader does, which may not tell what is wrong.
+
+Each check takes the path (for messages) and the whole file, and raises an `InputError` without a
+file: `read_mesh` adds it.
+"""
 
 import re
 from pathlib import Path
+from xml.parsers import expat
 
 from meshstage.errors import InputError, Problem
+from meshstage.files import file_problem
 
 _OTHER_KINDS = [
     (rb"version https://git-lfs", "a Git LFS pointer", "run 'git lfs pull'"),
@@ -21,178 +27,125 @@ _XML_KINDS = {
 }  # fmt: skip
 
 
-def check_signature(path: Path, suffix: str, data: bytes) -> None:
-    """Refuse a file that is not whole, or not what its ending says.
+def refusal(what: str, todo: str = "write the file again") -> InputError:
+    """Make the error of a file that is not used."""
+    return InputError(Problem(what, todo))
 
-    Parameters
-    ----------
-    path : Path
-        For messages, and for finding the pieces of a parallel file.
-    suffix : str
-        Its ending in lower case: what it is to be read as.
-    data : bytes
-        The whole file.
 
-    Raises
-    ------
-    InputError
-    """
-    head = data[:2048]
-    if not head.strip(b"\0 \t\r\n"):
-        raise _refuse(path, f"is empty ({len(data)} bytes)", "write the file again")
+def check_start(path: Path, data: bytes) -> None:
+    """Refuse an empty file, and kinds of files that are no meshes, by name."""
+    if not data[:2048].strip(b"\0 \t\r\n"):
+        raise refusal(f"is empty ({len(data)} bytes)")
     for pattern, kind, todo in _OTHER_KINDS:
-        if re.match(pattern, head):
-            raise _refuse(path, f"is {kind}, not a valid mesh file", todo)
-    check = {".vtk": _check_legacy, ".stl": _check_stl, ".obj": _check_obj}
-    if suffix in check:
-        check[suffix](path, data)
-    elif suffix != ".ply":  # whose own reader tells
-        _check_xml(path, suffix, data)
+        if re.match(pattern, data[:2048]):
+            raise refusal(f"is {kind}, not a valid mesh file", todo)
 
 
-def _refuse(path: Path, what: str, todo: str) -> InputError:
-    return InputError(Problem(what=what, todo=todo, file=str(path)))
+def check_not_sent_as_text(data: bytes) -> None:
+    """Refuse a binary file in which each line feed follows a carriage return.
 
-
-def _check_xml(path: Path, suffix: str, data: bytes) -> None:
-    head = data[:2048]
-    start = re.match(rb"(?:\xef\xbb\xbf)?\s*<(?:\?xml|!--|VTKFile)", head)
-    found = re.search(rb"<VTKFile\b[^>]*?\btype\s*=\s*[\"'](\w+)", head)
-    if not start or (not found and b"<VTKFile" not in head):
-        kind = "a legacy VTK file: rename it to .vtk" if head.startswith(b"# vtk") else ""
-        raise _refuse(
-            path, "is not VTK XML (not a valid mesh file)", kind or "save the mesh as VTK XML"
+    Windows' text mode, and transfers as text, put one there, inside numbers too.
+    """
+    first = data.find(b"\n")
+    # Almost every file is told by its first line; counting reads all of it.
+    if first > 0 and data[first - 1 : first] == b"\r" and data.count(b"\n") == data.count(b"\r\n"):
+        raise refusal(
+            "is a binary file that was transferred as text: each line feed became CR LF",
+            "transfer or write it again in binary mode",
         )
-    kind = found.group(1).decode("ascii", "replace") if found else "?"
-    if kind in _XML_KINDS and _XML_KINDS[kind] != suffix:
-        raise _refuse(
-            path,
-            f"holds {kind}, which does not go with the ending {suffix}",
+
+
+def check_xml(path: Path, data: bytes) -> None:
+    """Check that VTK XML is whole and of the kind that its ending says."""
+    check_start(path, data)
+    root = _elements(data, first_only=True)
+    if not root or root[0][0] != "VTKFile":
+        legacy = data[:2048].lstrip().lower().startswith(b"# vtk")
+        todo = "rename it to .vtk: it is a legacy VTK file" if legacy else "save it as VTK XML"
+        raise refusal("is not VTK XML (not a valid mesh file)", todo)
+    kind = root[0][1].get("type", "nothing that it names")
+    if kind not in _XML_KINDS:
+        raise refusal(
+            f"holds {kind}, not a surface or unstructured grid", "save it as .vtp or .vtu"
+        )
+    if _XML_KINDS[kind] != path.suffix.lower():
+        raise refusal(
+            f"holds {kind}, which does not go with the ending {path.suffix.lower()}",
             f"rename it to {_XML_KINDS[kind]}",
         )
-    if kind not in _XML_KINDS:
-        raise _refuse(
-            path, f"holds {kind}, not a surface or unstructured grid", "save it as .vtp or .vtu"
-        )
-    if b"</VTKFile>" not in data[-1024:]:
-        raise _refuse(
-            path, "is truncated: it ends before </VTKFile>", "copy or write the file again"
-        )
-    if suffix in (".pvtp", ".pvtu"):
-        for source in re.findall(
-            r"<Piece\b[^>]*?\bSource\s*=\s*[\"']([^\"']*)", data.decode("utf-8", "replace")
-        ):
-            _check_piece(path, source)
+    if data.rfind(b"</VTKFile") < 0:
+        raise refusal("is truncated: it ends before </VTKFile>", "copy or write the file again")
+    if re.search(rb"<AppendedData[^>]*raw", data):
+        check_not_sent_as_text(data)
+
+
+def _elements(data: bytes, first_only: bool) -> list[tuple[str, dict[str, str]]]:
+    """List the XML elements (name, attributes) as far as the file is XML."""
+    found: list[tuple[str, dict[str, str]]] = []
+    parser = expat.ParserCreate()
+    parser.StartElementHandler = lambda name, attributes: found.append((name, attributes))
+    step = 1 << 16  # the first element of a large file is in its first part
+    try:
+        for start in range(0, len(data), step):
+            parser.Parse(data[start : start + step])
+            if first_only and found:
+                break
+    except expat.ExpatError:
+        pass  # of the elements after it VTK's reader tells
+    return found
+
+
+def check_parallel_xml(path: Path, data: bytes) -> None:
+    """Check a parallel file and each of its pieces: VTK leaves out those that it cannot read."""
+    check_xml(path, data)
+    for name, attributes in _elements(data, first_only=False):
+        if name == "Piece" and "Source" in attributes:
+            _check_piece(path, attributes["Source"])
 
 
 def _check_piece(path: Path, source: str) -> None:
-    from meshstage.files import file_problem
-
     piece = path.parent / source
+    what = f"cannot be read: its piece {source}"
     if problem := file_problem(piece):
-        raise _refuse(
-            path, f"cannot be read: its piece {source}: {problem.what}", "copy the pieces too"
-        )
+        raise refusal(f"{what}: {problem.what}", "copy the pieces too")
     if piece.suffix.lower() not in (".vtp", ".vtu"):
-        raise _refuse(
-            path, f"cannot be read: its piece {source} is not .vtp or .vtu", "write it again"
-        )
+        raise refusal(f"{what} is not .vtp or .vtu")
     try:
-        check_signature(piece, piece.suffix.lower(), piece.read_bytes())
+        check_xml(piece, piece.read_bytes())
     except InputError as error:
-        raise _refuse(
-            path, f"cannot be read: its piece {source} {error.problems[0].what}", "write it again"
-        ) from None
+        raise refusal(f"{what} {error.problems[0].what}") from None
 
 
-def _check_legacy(path: Path, data: bytes) -> None:
-    head = data[:2048]
-    if not re.match(rb"\s*# vtk DataFile", head, re.IGNORECASE):
-        xml = b"<VTKFile" in head
-        raise _refuse(
-            path,
-            "is not a legacy VTK file",
-            "rename it to .vtp or .vtu" if xml else "save the mesh again",
-        )
-    lines = head.split(b"\n", 3)
-    if len(lines) > 2 and lines[2].strip().upper() == b"ASCII":
-        _check_legacy_end(path, data)
+def check_legacy(path: Path, data: bytes) -> None:
+    """Check the head of a legacy VTK file; whether it is whole its reader tells."""
+    check_start(path, data)
+    if not re.match(rb"\s*# vtk DataFile", data[:2048], re.IGNORECASE):
+        xml = b"<VTKFile" in data[:2048]
+        todo = "rename it to .vtp or .vtu" if xml else "save the mesh again"
+        raise refusal("is not a legacy VTK file", todo)
+    if not is_ascii_legacy(data):
+        check_not_sent_as_text(data)
 
 
-_CELL_KEYWORDS = ("VERTICES", "LINES", "POLYGONS", "TRIANGLE_STRIPS", "CELLS")
-_PER_POINT = {"VECTORS": 3, "NORMALS": 3, "TENSORS": 9}
+def is_ascii_legacy(data: bytes) -> bool:
+    """Tell from the third line of a legacy VTK file whether numbers are written as text."""
+    lines = data[:2048].split(b"\n", 3)
+    return len(lines) > 2 and lines[2].strip().upper() == b"ASCII"
 
 
-def _check_legacy_end(path: Path, data: bytes) -> None:
-    """Count the numbers after an ASCII file's last heading: VTK says nothing if some are missing.
-
-    All that stands before the last heading is whole, or VTK would have stumbled over it.
-    """
-    lines = [line.split() for line in data.decode("utf-8", "replace").splitlines()]
-    lines = [words for words in lines if words]
-    at = next(k for k in range(len(lines) - 1, -1, -1) if not _is_number(lines[k][0]))
-    found = sum(len(words) for words in lines[at + 1 :])
-    try:
-        wanted = _numbers_after(lines[: at + 1])
-    except (IndexError, ValueError, StopIteration):
-        wanted = found + 1  # the heading itself is cut off
-    if found < wanted:
-        what = f"is truncated: after its last heading {lines[at][0]} numbers are missing"
-        raise _refuse(path, what, "copy or write the file again")
-
-
-def _is_number(word: str) -> bool:
-    try:
-        float(word)
-    except ValueError:
-        return False
-    return True
-
-
-def _numbers_after(lines: list[list[str]]) -> int:
-    """How many numbers must follow the last of these lines; some may stand in it already."""
-    words = lines[-1]
-    keyword = words[0].upper()
-    if keyword == "POINTS":
-        return 3 * int(words[1]) - len(words[3:])
-    if keyword in _CELL_KEYWORDS:
-        return int(words[2]) - len(words[3:])
-    if keyword in ("OFFSETS", "CONNECTIVITY"):
-        owner = next(w for w in reversed(lines) if w[0].upper() in _CELL_KEYWORDS)
-        return int(owner[1 if keyword == "OFFSETS" else 2])
-    if keyword == "CELL_TYPES":
-        return int(words[1]) - len(words[2:])
-    if len(words) == 4 and words[1].isdigit() and words[2].isdigit():  # an array of a FIELD
-        return int(words[1]) * int(words[2])
-    if keyword not in ("LOOKUP_TABLE", "TEXTURE_COORDINATES", *_PER_POINT):
-        return 0
-    owner = next(w for w in reversed(lines) if w[0].upper() in ("POINT_DATA", "CELL_DATA"))
-    if keyword == "LOOKUP_TABLE":
-        scalars = lines[-2]
-        if scalars[0].upper() != "SCALARS":  # the colours of a table
-            return 0
-        return int(owner[1]) * (int(scalars[3]) if len(scalars) > 3 else 1)
-    width = int(words[2]) if keyword == "TEXTURE_COORDINATES" else _PER_POINT[keyword]
-    return int(owner[1]) * width
-
-
-def _check_stl(path: Path, data: bytes) -> None:
+def check_stl(path: Path, data: bytes) -> None:
+    """Check that a binary STL file has its size, and an ASCII one its end."""
+    check_start(path, data)
     if len(data) >= 84 and len(data) == 84 + 50 * int.from_bytes(data[80:84], "little"):
         return  # binary, and whole
     if not data[:2048].lstrip().lower().startswith(b"solid"):
-        raise _refuse(
-            path,
-            "is no STL file, or truncated: its size is not what it declares",
-            "write the file again",
-        )
+        raise refusal("is no STL file, or truncated: its size is not what it declares")
     if b"endsolid" not in data[-1024:].lower():
-        raise _refuse(
-            path, "is truncated: it ends before 'endsolid'", "copy or write the file again"
-        )
+        raise refusal("is truncated: it ends before 'endsolid'", "copy or write the file again")
 
 
-def _check_obj(path: Path, data: bytes) -> None:
+def check_obj(path: Path, data: bytes) -> None:
+    """Check that a file is Wavefront OBJ, by its lines of vertices."""
+    check_start(path, data)
     if b"\0" in data[:2048] or not re.search(rb"(?m)^\s*v\s", data):
-        raise _refuse(
-            path, "is no Wavefront OBJ file: it has no line of a vertex", "write the file again"
-        )
+        raise refusal("is no Wavefront OBJ file: it has no line of a vertex")

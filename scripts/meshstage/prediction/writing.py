@@ -13,8 +13,10 @@ from meshstage.cohort.names import SHAPE_MODEL
 from meshstage.cohort.shape_model import read_shape_model
 from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import atomic
+from meshstage.meshes.arrays import non_finite
 from meshstage.meshes.cells import cell_fingerprint
-from meshstage.meshes.reading import POINT_IDS, extract_surface, non_finite, read_mesh, write_mesh
+from meshstage.meshes.reading import read_mesh, write_mesh
+from meshstage.meshes.surface import POINT_IDS, extract_surface
 from meshstage.prediction.predictor import Predictor, check_stages
 from meshstage.prediction.stress import Tissue
 
