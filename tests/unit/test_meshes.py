@@ -366,7 +366,7 @@ def test_a_whole_ascii_file_with_metadata_is_read(tmp_path: Path) -> None:
     data = ascii_vtk(mesh, tmp_path, with_ranges=True)
     assert b"METADATA" in data
     back = read_mesh(tmp_path / "written.vtk")
-    assert back.point_data.keys() == mesh.point_data.keys()
+    assert sorted(back.point_data.keys()) == ["Normals", "d"]
     assert back.cell_data.keys() == ["region"]
     assert not back.field_data.keys()
     # The text has six digits of a normal, and 12 of a float64.
@@ -395,7 +395,7 @@ def test_an_ascii_file_cut_within_its_numbers_is_never_read(attribute: str, tmp_
         cut = whole.rsplit(maxsplit=2)[0]
         for piece in (cut, cut[: -len(cut) // 20]):
             (tmp_path / "m.vtk").write_bytes(piece)
-            with pytest.raises(InputError, match="truncated|damaged"):
+            with pytest.raises(InputError, match=r"truncated|damaged"):
                 read_mesh(tmp_path / "m.vtk")
 
 
