@@ -91,12 +91,14 @@ def submitted(project: Project, profile: dict, rule: str, *targets: str) -> list
     return [[word for word in call if not word.startswith("--wrap")] for call in calls]
 
 
-def asked_of_train(project: Project, profile: dict, **train) -> set[str]:
+def asked_of_train(
+    project: Project, profile: dict, job: tuple[str, str] = ("train_mgn", MODEL), **train
+) -> set[str]:
     """Options of the one sbatch that a training is, long ones and `-t 60` as one word."""
     settings = profile["set-resources"]["train"]
     settings.update(train)
     profile["set-resources"]["train"] = {k: v for k, v in settings.items() if v is not None}
-    [call] = submitted(project, profile, "train_mgn", MODEL)
+    [call] = submitted(project, profile, *job)
     words = " ".join(call).replace(" -", "\n-").splitlines()
     ours = ("-t", "--mem", "--nodes", "--ntasks", "--cpus", "--gpus", "--gres", "--signal")
     return {word for word in words if word.startswith((*ours, "--requeue", "-A", "-p"))}
@@ -107,6 +109,14 @@ def test_one_node(project):
         *("-p gpu", "-t 1440", "--mem 64000", "--requeue", "--signal=TERM@60"),
         *("--nodes=1", "--gpus=2", "--cpus-per-task=16"),
     }
+
+
+def test_a_network_of_ones_own_is_a_job_like_any_other(project):
+    project.write("own/net.py", "class TrainNet:\n    pass\n")
+    project.write("own/runs.tsv", "run\tnetwork\nmine\tnet.py:TrainNet\n")
+    job = ("train_mine", "results/demo/models/mine/own_stage_model.pt")
+    profile = profile_of("slurm") | {"config": ["runs=own/runs.tsv"]}
+    assert asked_of_train(project, profile, job) == asked_of_train(project, profile_of("slurm"))
 
 
 def test_several_nodes(project):
