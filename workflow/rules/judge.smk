@@ -1,4 +1,4 @@
-# What a model is worth: predictions, errors, and the errors of simple rules beside them.
+# What a model is worth: predictions, errors, and the errors of simple rules to compare with.
 #
 # In:  models, subjects, statistics.
 # Out: predictions/{run}/, baselines.json, evaluation/{run}.csv and .json below results/{cohort}.
@@ -23,7 +23,7 @@ rule fit_baselines:
         f"logs/{config['cohort']}/fit_baselines.txt",
     benchmark:
         f"benchmarks/{config['cohort']}/fit_baselines.tsv"
-    priority: 1  # before the trainings, whose skill so far is told by it
+    priority: 1  # before training, so that `watch.py` can already report skill
     retries: 0
     conda:
         "../../envs/meshstage.yaml"
@@ -44,7 +44,7 @@ rule fit_baselines:
 
 
 rule evaluate:
-    """Judge a model on every subject, beside the baselines; one job a model."""
+    """Judge a model on every subject, beside the baselines; one job per model."""
     input:
         script=script("evaluate.py"),
         library=library_of("evaluate.py"),
@@ -83,7 +83,7 @@ rule evaluate:
 
 
 rule predict:
-    """Write the predicted meshes of all held-out subjects; one job a model."""
+    """Write the predicted meshes of all held-out subjects; one job per model."""
     input:
         script=script("predict.py"),
         library=library_of("predict.py"),
