@@ -22,12 +22,11 @@ from meshstage.config.networks import NETWORKS
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.samples import PhaseSampleDataset
-from meshstage.training.settings import positive_integer
 from meshstage.training.state import RmseEntry
 
 
 class TrainSmall(TrainPhysicsNeMoBase):
-    """Two linear layers a point."""
+    """Two linear layers per point."""
 
     model_tag = "mlp"
     architecture_name = "tests.Small"
@@ -40,15 +39,17 @@ class TrainSmall(TrainPhysicsNeMoBase):
             setattr(self, name, value)
 
     def set_layer_size(self, layer_size: int) -> None:
-        self.layer_size = positive_integer("layer_size", layer_size)
+        self._set("layer_size", layer_size)
 
-    def build_model(self, in_features: int, n_target: int) -> nn.Module:
+    def build_model(self, in_features: int, out_features: int) -> nn.Module:
         return nn.Sequential(
-            nn.Linear(in_features, self.layer_size), nn.Tanh(), nn.Linear(self.layer_size, n_target)
+            nn.Linear(in_features, self.layer_size),
+            nn.Tanh(),
+            nn.Linear(self.layer_size, out_features),
         )
 
     def forward(self, model: nn.Module, node_feats: Tensor, batch_len: int) -> Tensor:
-        return model(node_feats).view(batch_len, len(self._coordinates), -1)
+        return model(node_feats)
 
     def checkpoint_fields(self) -> dict[str, Any]:
         return {"layer_size": self.layer_size}
@@ -121,17 +122,17 @@ def arguments(cohort: Any, output: Path, *more: str) -> list[str]:
 class _TrainAwkward(TrainSmall):
     """Slow, or failing, as the environment says."""
 
-    n_steps = 0
+    _n_steps = 0
 
-    def _compute_loss(self, predictions: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
-        self.n_steps += 1
+    def _compute_loss(self, *arguments: Any) -> Tensor:
+        self._n_steps += 1
         time.sleep(float(os.environ.get("STEP_SECONDS", 0)))
         if "TELL_STEPS" in os.environ:
             with Path(os.environ["TELL_STEPS"]).open("a") as stream:
                 stream.write(f"{os.environ.get('RANK', 0)} {os.getpid()}\n")
-        if self.n_steps == 3 and os.environ.get("FAIL_ON_RANK") == os.environ.get("RANK", "0"):
+        if self._n_steps == 3 and os.environ.get("FAIL_ON_RANK") == os.environ.get("RANK", "0"):
             raise RuntimeError("this rank was told to fail")
-        return super()._compute_loss(predictions, targets, indices)
+        return super()._compute_loss(*arguments)
 
 
 if __name__ == "__main__":

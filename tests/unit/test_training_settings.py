@@ -150,7 +150,7 @@ def test_weights_only_start_at_epoch_0_with_a_fresh_optimizer(
     torch.save(payload, weights)
     trainer = TrainSmall(learning_rate=1e-9)
     _, losses, _ = run(trainer, tiny_cohort, tmp_path / "on", epochs=2, resume_from=weights)
-    assert f"going on from {weights}: weights only, so epoch 0 and a fresh optimizer" in caplog.text
+    assert f"resuming {weights}: weights only, so epoch 0 and a fresh optimizer" in caplog.text
     assert "statistics come from the checkpoint" in caplog.text
     final = load_checkpoint(tmp_path / "on" / FINAL)
     assert (final["epoch"], len(losses)) == (2, 2)
@@ -231,14 +231,15 @@ def test_a_checkpoint_of_another_program_can_be_gone_on_from(tiny_cohort, tmp_pa
 def in_progress(tiny_cohort, tmp_path):
     """Leave a run after 3 epochs of 6."""
 
-    class Leaving(TrainSmall):
-        def _on_epoch_start(self, epoch):
-            if epoch == 4:
-                raise ContinueLater("the test stops here")
+    def stop(epoch, epochs):
+        if epoch == 3:
+            raise ContinueLater("the test stops here")
 
+    trainer = TrainSmall(recovery_interval=1)
+    trainer._on_epoch_start = stop
     output = tmp_path / "model"
     with pytest.raises(ContinueLater):
-        run(Leaving(recovery_interval=1), tiny_cohort, output, epochs=6)
+        run(trainer, tiny_cohort, output, epochs=6)
     return output
 
 

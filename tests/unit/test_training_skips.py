@@ -58,9 +58,9 @@ class TrainBad(TrainSmall):
 
     what = "nothing"
 
-    def _compute_loss(self, predictions, targets, indices):
-        loss = super()._compute_loss(predictions, targets, indices)
-        if BAD in indices:
+    def _compute_loss(self, *arguments):
+        loss = super()._compute_loss(*arguments)
+        if BAD in arguments[-1]:
             if self.what == "loss":
                 return loss + torch.inf
             if self.what == "gradient":

@@ -33,8 +33,7 @@ def save_checkpoint(path: Path, payload: dict[str, Any]) -> None:
             )
         )
     try:
-        with atomic(path) as temporary:
-            torch.save(payload, temporary)
+        save_tensors(path, payload)
     except RuntimeError as error:
         # What torch's zip writer makes of a full disk.
         raise InputError(
@@ -44,6 +43,13 @@ def save_checkpoint(path: Path, payload: dict[str, Any]) -> None:
                 file=str(path),
             )
         ) from error
+
+
+def save_tensors(path: Path, value: Any) -> None:
+    """Write tensors atomically; equal ones give the same bytes."""
+    # torch writes the name of a file into its archive, and that of a temporary one differs.
+    with atomic(path) as temporary, temporary.open("wb") as stream:
+        torch.save(value, stream)
 
 
 def load_checkpoint(path: Path) -> dict[str, Any]:

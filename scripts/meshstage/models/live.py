@@ -27,12 +27,15 @@ class RunFolder:
         The model directory.
     tag : str
         File name tag of the network.
+    defaults : dict
+        Meaning of fixed settings that an older record does not have.
     """
 
-    def __init__(self, output: Path, tag: str) -> None:
+    def __init__(self, output: Path, tag: str, defaults: dict[str, Any]) -> None:
         self.output = output
         self.live = output / LIVE
         self.tag = tag
+        self._defaults = defaults
 
     # ------------------------------------------------------------------ what stands there
 
@@ -57,7 +60,9 @@ class RunFolder:
             return False
         complete = read_json(self.output / COMPLETE)
         missing = [name for name in complete["files"] if not (self.output / name).exists()]
-        differences = _differences(complete["settings"], settings, ("epochs", "rmse_log_interval"))
+        differences = self._differences(
+            complete["settings"], settings, ("epochs", "rmse_log_interval")
+        )
         if missing or differences:
             raise InputError(
                 Problem(
@@ -99,7 +104,9 @@ class RunFolder:
         newest = self._newest_good()
         if record.exists() and newest is not None:
             old = read_json(record)
-            differences = _differences(old, settings) + self._lost_epochs(old, settings, newest)
+            differences = self._differences(old, settings) + self._lost_epochs(
+                old, settings, newest
+            )
             if differences:
                 raise InputError(
                     Problem(
@@ -126,6 +133,20 @@ class RunFolder:
             return []
         changed = [name for name in names if old[name] != new[name]]
         return [*(f"{name} was {old[name]} and is {new[name]}" for name in changed), why]
+
+    def _differences(
+        self, old: dict[str, Any], new: dict[str, Any], also: tuple[str, ...] = ()
+    ) -> list[str]:
+        """List fixed settings that differ, and others that are named, each old and new."""
+        now = new["fixed"] | {key: new[key] for key in also}
+        known = {key: value for key, value in self._defaults.items() if key in now}
+        before = known | old["fixed"] | {key: old[key] for key in also}
+        rows = [
+            f"{key} was {before.get(key, 'not there')} and is {now.get(key, 'not there')}"
+            for key in sorted({*before, *now})
+            if before.get(key) != now.get(key)
+        ]
+        return rows if len(rows) <= 6 else [*rows[:6], f"and {len(rows) - 6} more"]
 
     # ------------------------------------------------------------------ checkpoints
 
@@ -198,15 +219,3 @@ class RunFolder:
                     shutil.copyfile(self.live / name, temporary)
         write_json(self.output / COMPLETE, {"settings": settings, "files": names})
         shutil.rmtree(self.live)
-
-
-def _differences(old: dict[str, Any], new: dict[str, Any], also: tuple[str, ...] = ()) -> list[str]:
-    """List fixed settings that differ, and others that are named, each old and new."""
-    before = old["fixed"] | {key: old[key] for key in also}
-    now = new["fixed"] | {key: new[key] for key in also}
-    rows = [
-        f"{key} was {before.get(key, 'not there')} and is {now.get(key, 'not there')}"
-        for key in sorted({*before, *now})
-        if before.get(key) != now.get(key)
-    ]
-    return rows if len(rows) <= 6 else [*rows[:6], f"and {len(rows) - 6} more"]

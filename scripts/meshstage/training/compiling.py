@@ -7,8 +7,6 @@ from torch import Tensor, nn
 
 from meshstage.errors import InputError
 
-CHOICES = ("off", "auto", "on")
-
 # Fused kernels reorder float32 sums: 1e-3 of the largest gradient is far above that, and far
 # below what a wrong kernel gives. bf16 has 8 bits: three of them are left.
 _TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp64": 1e-9}
@@ -17,7 +15,7 @@ _TOLERANCE = {"fp32": 1e-3, "bf16": 3e-2, "fp64": 1e-9}
 def compile_network(
     network: nn.Module,
     choice: str,
-    compatible: bool,
+    incompatible: str | None,
     device: torch.device,
     precision: str,
     loss_of_one_batch: Callable[[], Tensor],
@@ -32,13 +30,14 @@ def compile_network(
     Raises
     ------
     InputError
-        If the choice is unknown, or ``on`` is asked of a network that cannot be compiled.
+        If ``on`` is asked of a network that cannot be compiled, with the reason.
     """
-    if choice not in CHOICES:
-        raise InputError(f"compile is {choice!r}, it must be one of {', '.join(CHOICES)}")
-    if choice == "on" and not compatible:
-        raise InputError("compile is 'on', but this network cannot be compiled; use off or auto")
-    if choice == "off" or not compatible or (choice == "auto" and device.type != "cuda"):
+    if choice == "on" and incompatible:
+        raise InputError(
+            f"compile is 'on', but this network cannot be compiled ({incompatible}); use off or "
+            "auto"
+        )
+    if choice == "off" or incompatible or (choice == "auto" and device.type != "cuda"):
         return "eager"
     if choice == "on":
         network.compile()

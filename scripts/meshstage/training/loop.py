@@ -1,6 +1,7 @@
 """The loop: epochs of steps, judged, saved on the way, left in good order."""
 
 import time
+from collections.abc import Callable
 
 import numpy as np
 import torch
@@ -37,6 +38,7 @@ class Loop:
         self.session, self.folder, self.watch, self.journal = session, folder, watch, journal
         self.trainer, self.context = session.trainer, session.context
         self.progress, self.network = session.progress, session.network
+        self.objective = session.objective
         self._compile()
         self.model = self._distributed()
 
@@ -70,14 +72,14 @@ class Loop:
         epoch = progress.epoch + 1
         self._began = time.monotonic() - progress.seconds
         order = epoch_order(trainer.seed, epoch, len(self.session.train_feed.dataset))
-        trainer._on_epoch_start(epoch)
-        if progress.done and self.context.is_main:
-            trainer._go_on_from_terms(progress.terms)
+        trainer._on_epoch_start(epoch - 1, trainer.epochs)
+        self.objective.start_epoch(epoch - 1)
         self._train_steps(order)
-        loss, skipped = judge_steps(
+        loss, n_samples, skipped = judge_steps(
             progress, order, self.session.train_feed.dataset, trainer.max_skipped_fraction
         )
-        rmse = self._judge(epoch)
+        terms = self.objective.values(progress.terms.values(), n_samples)
+        rmse, val_terms = self._judge(epoch)
         progress.seconds = time.monotonic() - self._began
         progress.end_epoch(loss, len(skipped), rmse)
         for step, samples in skipped:
@@ -85,10 +87,12 @@ class Loop:
             journal.warn("epoch %d, step %d skipped, not finite: %s", epoch, step, samples)
         if rmse:
             self.context.decide(lambda: record.keep_epoch(self.session, self.folder))
-        values = {"loss": loss, **trainer._epoch_terms(self.context), **rmse}
+        values = {"loss": loss, **terms, **val_terms, **rmse}
         journal.epoch(epoch, trainer.epochs, progress.epoch_seconds[-1], values)
         if rmse or epoch % trainer.loss_log_interval == 0:
-            trainer._log_epoch(journal, epoch, values)
+            shown = [f"{name} {value:.4g}" for name, value in values.items() if value is not None]
+            journal.say("%s", "  ".join([f"epoch {epoch}/{trainer.epochs}", *shown]))
+            trainer._log_epoch(self.context, epoch - 1, trainer.epochs)
         flags = self._joined(self.watch.epoch_flags(epoch))
         if epoch == trainer.epochs:
             flags = SAVE  # what is left is to write the files: no time limit may lose the end
@@ -102,12 +106,19 @@ class Loop:
         plan = epoch_plan(order[progress.done :], batch, context.rank, context.world_size)
         samples = torch.tensor([step.n_global for step in plan], dtype=torch.int64)
         losses = torch.zeros(len(plan), dtype=torch.float64, device=context.device)
+        names = self.objective.names
+        # What an earlier start has summed, all ranks together, goes on rank 0.
+        before = progress.terms if context.is_main else {}
+        sums = torch.tensor([before.get(name, 0.0) for name in names], dtype=torch.float64)
+        self.sums = sums.to(context.device)
         known = 0
         for number, step in enumerate([*plan, None]):
             flags = self._joined(self.watch.flags())
             if flags or step is None:
                 progress.add_steps(context.sum(losses[known:number]), samples[known:number])
-                progress.terms = trainer._terms_so_far(context)
+                progress.terms = dict(
+                    zip(names, context.sum(self.sums.clone()).tolist(), strict=True)
+                )
                 known = number
             if flags:
                 self._save(flags)
@@ -122,22 +133,23 @@ class Loop:
     def _train_step(self, plan: Step) -> Tensor:
         """Do one optimizer step; give this rank's summed loss, NaN if the step was skipped."""
         context, trainer, k = self.context, self.trainer, plan.n_real
-        loss = self._loss(torch.from_numpy(plan.indices), k)
+        loss, sums = self._loss(torch.from_numpy(plan.indices), k)
         # Ranks are averaged by DDP: each weighs its own mean by its part of the global batch.
         backward(loss, k * context.world_size / plan.n_global if k else 1.0)
         skipped = optimizer_step(
             self.session.optimizer, list(self.network.parameters()), trainer.grad_clip_norm
         )
+        self.sums += torch.where(skipped, 0.0, sums)
         return torch.where(skipped, torch.nan, loss.detach().double() * k)
 
-    def _loss(self, indices: Tensor, k: int) -> Tensor:
-        """Mean loss of the first k samples; an exact zero without any."""
+    def _loss(self, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
+        """Mean loss of the first k samples and the sums of its parts; exact zeros without any."""
         on_device, pca, stage, targets = self.session.train_feed.batch(indices)
         predictions = self.session.predict(self.model, pca, stage).to(targets.dtype)[:k]
         if k == 0:
             # The sum of nothing is 0 with gradient 0; the mean of nothing would be NaN.
-            return predictions.sum()
-        return self.trainer._compute_loss(predictions, targets[:k], on_device[:k])
+            return predictions.sum(), torch.zeros_like(self.sums)
+        return self.objective(predictions, targets[:k], on_device[:k])
 
     def _compile(self) -> None:
         """Compile the network if asked for; the outcome goes into the metadata."""
@@ -146,36 +158,60 @@ class Loop:
         self.session.compiled = compile_network(
             self.network,
             self.trainer.compile,
-            self.trainer._compile_compatible,
+            self.trainer._compile_incompatible,
             self.context.device,
             self.session.precision,
-            lambda: self._loss(torch.arange(batch), batch),
+            lambda: self._loss(torch.arange(batch), batch)[0],
         )
         if self.session.compiled.startswith("eager,"):
             self.journal.warn("torch.compile: %s", self.session.compiled)
 
     def _distributed(self) -> nn.Module:
+        """Wrap the network for several ranks.
+
+        After its first backward pass DDP lays its buckets out anew, and a bucket's layout decides
+        in which order three or more ranks are summed. So that first pass is one that trains
+        nothing: else the first step of each start would round differently from all others.
+        """
         if not self.context.is_distributed:
             return self.network
         cuda = self.context.device.type == "cuda"
-        return DistributedDataParallel(
+        model = DistributedDataParallel(
             self.network,
             device_ids=[self.context.local_rank] if cuda else None,
             gradient_as_bucket_view=True,
         )
+        _, pca, stage, _ = self.session.train_feed.batch(torch.zeros(1, dtype=torch.int64))
+        self.network.eval()  # no running mean moves, nothing random is drawn
+        self.session.predict(model, pca, stage).sum().backward()
+        self.session.optimizer.zero_grad(set_to_none=True)
+        self.network.train()
+        return model
 
     # ------------------------------------------------------------------ judge and save
 
-    def _judge(self, epoch: int) -> RmseEntry:
-        """Compute RMSE at the epochs that are declared; leaves in between if it has to."""
-        if epoch % self.trainer.rmse_log_interval and epoch != self.trainer.epochs:
-            return {}
-        return {
-            "train_rmse": self._rmse(self.session.train_feed),
-            "val_rmse": self._rmse(self.session.val_feed) if self.session.val_feed else None,
-        }
+    def _judge(self, epoch: int) -> tuple[RmseEntry, dict[str, float]]:
+        """Compute RMSE, and what the loss's terms report of validation, at declared epochs.
 
-    def _rmse(self, feed: Feed) -> float | None:
+        Leaves in between if it has to.
+        """
+        if epoch % self.trainer.rmse_log_interval and epoch != self.trainer.epochs:
+            return {}, {}
+        val, objective, context = self.session.val_feed, self.objective, self.context
+        rmse: RmseEntry = {"train_rmse": self._rmse(self.session.train_feed), "val_rmse": None}
+        if not val:
+            return rmse, {}
+        sums = torch.zeros(len(objective.reported), dtype=torch.float64, device=context.device)
+
+        def look(predictions: Tensor, indices: Tensor) -> None:
+            sums.add_(objective.report(predictions, indices))
+
+        rmse["val_rmse"] = self._rmse(val, look if objective.reported else None)
+        return rmse, objective.val_values(context.sum(sums).tolist(), len(val.dataset))
+
+    def _rmse(
+        self, feed: Feed, look: Callable[[Tensor, Tensor], None] | None = None
+    ) -> float | None:
         def pause() -> None:
             self.watch.tick()
             if flags := self._joined(self.watch.flags()):
@@ -187,7 +223,7 @@ class Loop:
             self.trainer.batch_size,
             self.context,
             pause,
-            self.trainer._on_validation_batch if feed is self.session.val_feed else None,
+            look,
         )
 
     def _save(self, flags: int) -> None:
@@ -201,7 +237,7 @@ class Loop:
         started, progress = time.monotonic(), self.progress
         if progress.done:
             progress.seconds = started - self._began
-        self.context.decide(lambda: self.folder.save_recovery(record.payload(self.session)))
+        self.context.decide(lambda: self.folder.save_recovery(record.recovery(self.session)))
         self.watch.saved(time.monotonic() - started)
         if flags & LEAVE:
             why = reason(flags)

@@ -1,15 +1,17 @@
 """What a training says of itself: checkpoints, metadata, and what it refuses."""
 
 import logging
+import shutil
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from torch import nn
 
 from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.template import Template
-from meshstage.files import read_json, write_json
+from meshstage.files import atomic, read_json, write_json
 from meshstage.models.checkpoint import (
     load_checkpoint,
     load_weights,
@@ -26,13 +28,17 @@ from meshstage.models.names import (
     metadata_name,
 )
 from meshstage.training.artifacts import copy_template, surroundings, write_history
-from meshstage.training.settings import function_fields
+from meshstage.training.identity import (
+    describe_method,
+    own_file,
+    plain_settings,
+    shape_fields,
+)
+from meshstage.training.method import TrainingMethod
+from meshstage.training.samples import PhaseSampleDataset
+from meshstage.training.session import Session
 from meshstage.training.state import RmseEntry
 from meshstage.training.step import parameter_type
-
-if TYPE_CHECKING:
-    from meshstage.training.base import TrainPhysicsNeMoBase
-    from meshstage.training.session import Session
 
 _log = logging.getLogger(__name__)
 
@@ -53,7 +59,7 @@ def inherited_statistics(origin: dict[str, Any], own: Statistics) -> Statistics:
 
 
 def refuse_other_model(
-    trainer: "TrainPhysicsNeMoBase",
+    trainer: TrainingMethod,
     path: Path,
     origin: dict[str, Any],
     statistics: Statistics,
@@ -73,32 +79,22 @@ def refuse_other_model(
         "n_target": statistics.n_target,
         "target_array": statistics.target_array,
         "template_fingerprint": template.fingerprint,
-        **{k: v for k, v in function_fields(trainer).items() if k not in trainer.loss_fields},
+        **shape_fields(trainer),
     }
     width = {"n_pca": len(origin["pca_mean"])} if "pca_mean" in origin else {}
     given = width | {key: origin[key] for key in own if key in origin}
     refuse_differences(path, given, {key: own[key] for key in given}, "checkpoint", "this training")
 
 
-def update_segment(
-    segment: dict[str, Any], trainer: "TrainPhysicsNeMoBase", world_size: int
-) -> None:
-    """Describe one run of a lineage; the number of ranks as often as it changed."""
-    for name in ("epochs", "batch_size", "learning_rate", "rmse_log_interval", "seed"):
-        segment[name] = getattr(trainer, name)
-    ranks = segment.setdefault("ranks", [])
-    if ranks[-1:] != [world_size]:
-        ranks.append(world_size)
-
-
-def payload(session: "Session") -> dict[str, Any]:
-    """Build a checkpoint that can be used, and gone on from."""
+def payload(session: Session) -> dict[str, Any]:
+    """Build a checkpoint that can be used, and resumed from."""
     progress, trainer = session.progress, session.trainer
     return {
         **trainer.build_checkpoint(session.network, session.statistics),
+        "method": describe_method(trainer),
         "template_fingerprint": session.template.fingerprint,
-        "train_subject_ids": session.train_feed.dataset.subject_ids,
-        "val_subject_ids": session.val_feed.dataset.subject_ids if session.val_feed else [],
+        "train_subject_ids": _ids(session.train_feed.dataset),
+        "val_subject_ids": _ids(session.val_feed.dataset) if session.val_feed else [],
         "resumed_from": session.resumed_from,
         "epoch": progress.epoch,
         "start_epoch": progress.start_epoch,
@@ -106,22 +102,53 @@ def payload(session: "Session") -> dict[str, Any]:
     }
 
 
-def keep_epoch(session: "Session", folder: RunFolder) -> None:
+def recovery(session: Session) -> dict[str, Any]:
+    """Build the checkpoint of a run in progress, which knows how long its epochs took."""
+    found = payload(session)
+    found["training_state"] |= session.progress.times()
+    return found
+
+
+def _ids(dataset: PhaseSampleDataset) -> list[str]:
+    return [subject.id for subject in dataset.subjects]
+
+
+def keep_epoch(session: Session, folder: RunFolder) -> None:
     """Keep the model of an epoch, with all that using, judging and plotting it needs to know."""
     folder.keep(session.progress.epoch, payload(session))
     _describe(session, folder)
 
 
-def _describe(session: "Session", folder: RunFolder) -> None:
+def _describe(session: Session, folder: RunFolder) -> None:
     write_history(folder.live, session.progress)
     write_json(folder.live / metadata_name(folder.tag), _metadata(session))
 
 
-def write_model(session: "Session", folder: RunFolder, settings: dict[str, Any]) -> None:
-    """Write what the live folder still lacks, and make it a finished model."""
+def write_artifacts(session: Session, folder: RunFolder) -> list[str]:
+    """Write what a model needs beside its weights, so that kept epochs can be used; give names."""
+    live = folder.live
+    with tempfile.TemporaryDirectory(dir=folder.output, prefix=".meshstage-") as temporary:
+        session.trainer.save_artifacts(Path(temporary))
+        names = sorted(path.name for path in Path(temporary).iterdir())
+        live.mkdir(parents=True, exist_ok=True)
+        for name in names:
+            (Path(temporary) / name).replace(live / name)
+    if (own := own_file(type(session.trainer))) is not None:
+        with atomic(live / own.name) as copy:
+            shutil.copyfile(own, copy)
+        names.append(own.name)
+    return [*copy_template(live, session.template), *names]
+
+
+def write_model(
+    session: Session, folder: RunFolder, settings: dict[str, Any], names: list[str]
+) -> None:
+    """Write what the live folder still lacks, and make it a finished model.
+
+    ``names`` are those of `write_artifacts`.
+    """
     trainer, progress, live = session.trainer, session.progress, folder.live
     save_checkpoint(live / checkpoint_name(folder.tag), payload(session))
-    names = [*copy_template(live, session.template), *trainer.save_artifacts(live)]
     _describe(session, folder)
     epochs = checkpoint_epochs(progress.start_epoch, trainer.epochs, trainer.rmse_log_interval)
     folder.finish(
@@ -138,7 +165,7 @@ def write_model(session: "Session", folder: RunFolder, settings: dict[str, Any])
     )
 
 
-def _metadata(session: "Session") -> dict[str, Any]:
+def _metadata(session: Session) -> dict[str, Any]:
     """Describe a model for people and for whoever loads it."""
     trainer, progress = session.trainer, session.progress
     statistics, context = session.statistics, session.context
@@ -156,16 +183,16 @@ def _metadata(session: "Session") -> dict[str, Any]:
         "output_features": [f"{statistics.target_array}_{k}" for k in range(statistics.n_target)],
         "in_features": statistics.n_features,
         "n_mesh_points": train.n_points,
-        "epochs": trainer.epochs,
-        "learning_rate": trainer.learning_rate,
         "batch_size_samples": trainer.batch_size,
         **statistics.to_dict(),
         "resumed_from": session.resumed_from,
+        **plain_settings(trainer),
         **trainer.checkpoint_fields(),
+        "method": describe_method(trainer),
         "best_epoch": progress.best_epoch,
         "target_is_displacement": all(subject.is_displacement for subject in subjects),
-        "train_subject_ids": train.subject_ids,
-        "val_subject_ids": val.subject_ids if val else [],
+        "train_subject_ids": _ids(train),
+        "val_subject_ids": _ids(val) if val else [],
         "training_stages": np.unique(train.stages).tolist(),
         "training_scores_min": scores.min(axis=0).tolist(),
         "training_scores_max": scores.max(axis=0).tolist(),
@@ -175,7 +202,6 @@ def _metadata(session: "Session") -> dict[str, Any]:
             "statistics": statistics.digest(),
             "subjects": {subject.id: subject.hashes for subject in subjects},
         },
-        "seed": trainer.seed,
         "ranks": context.world_size,
         "effective_batch": min(trainer.batch_size * context.world_size, len(train)),
         "precision": session.precision,
@@ -188,7 +214,7 @@ def _metadata(session: "Session") -> dict[str, Any]:
 
 
 def finished_model(
-    trainer: "TrainPhysicsNeMoBase", folder: RunFolder, statistics: Statistics
+    trainer: TrainingMethod, folder: RunFolder, statistics: Statistics
 ) -> tuple[nn.Module, list[float], list[RmseEntry]]:
     """Load what a finished run left: there is nothing to train."""
     _log.info("%s is complete, nothing to train", folder.output)

@@ -27,7 +27,7 @@ def root_mean_square_error(
     predict : callable
         From scores (B, n_pca) and stages (B,) to targets (B, n_points, n_target) by their scale.
     batch_size : int
-        Samples a rank predicts at a time.
+        Samples that a rank predicts at a time.
     context : DistributedContext
     before_batch : callable
         Called as often on every rank.

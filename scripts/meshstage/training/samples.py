@@ -1,4 +1,4 @@
-"""Training samples: one a (subject, phase), its targets read through the memory map."""
+"""Training samples: one per subject and phase, its targets read through the memory map."""
 
 from collections import OrderedDict
 from collections.abc import Sequence
@@ -8,11 +8,12 @@ import torch
 from torch import Tensor
 from torch.utils.data import Dataset
 
+from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.subject import Subject
 from meshstage.errors import InputError
 
 
-class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
+class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
     """Samples of some subjects, in the order subject by subject, phase by phase.
 
     Parameters
@@ -22,15 +23,19 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
     cache_max_samples : int
         Private copies of targets to keep, oldest dropped first; 0 uses the memory map alone,
         which every process of a machine shares.
+    statistics : Statistics, optional
+    points : (n_points, 3) array, mm, optional
+        Of the template. Both are needed to index the data set: ``dataset[i]`` is normalised.
+        Training itself makes the inputs on the device, see `training.inputs`.
 
     Attributes
     ----------
     shape_scores : (n_samples, n_pca) float64 array, standard deviations
     stages : (n_samples,) float64 array in [0, 1]
     n_points, n_features, n_target : int
-        Nodes of the template, inputs a node (x, y, z, scores, stage), components of a target.
+        Nodes of the template, inputs per node (x, y, z, scores, stage), components of a target.
     subject_ids : list of str
-        One a subject, in order.
+        One per sample.
 
     Raises
     ------
@@ -38,7 +43,13 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
         If there is no sample, or subjects differ in shape.
     """
 
-    def __init__(self, subjects: Sequence[Subject], cache_max_samples: int = 0) -> None:
+    def __init__(
+        self,
+        subjects: Sequence[Subject],
+        cache_max_samples: int = 0,
+        statistics: Statistics | None = None,
+        points: np.ndarray | None = None,
+    ) -> None:
         if not subjects:
             raise InputError("no subject to make samples of: give at least one ingested subject")
         shapes = {(s.targets.shape[1:], len(s.shape_scores)) for s in subjects}
@@ -50,9 +61,10 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
         if cache_max_samples < 0:
             raise InputError(f"cache_max_samples is {cache_max_samples}, it must not be negative")
         self.subjects = list(subjects)
-        self.subject_ids = [subject.id for subject in subjects]
+        self.statistics, self._points = statistics, points
         self._mapped = [subject.targets for subject in subjects]
         self._where = [(s, p) for s, subj in enumerate(subjects) for p in range(len(subj.stages))]
+        self.subject_ids = [subjects[s].id for s, _ in self._where]
         self.shape_scores = np.stack([subjects[s].shape_scores for s, _ in self._where])
         self.stages = np.array([subjects[s].stages[p] for s, p in self._where])
         _, self.n_points, self.n_target = subjects[0].targets.shape
@@ -63,14 +75,19 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
     def __len__(self) -> int:
         return len(self._where)
 
-    def __getitem__(self, index: int) -> tuple[int, Tensor, Tensor, Tensor]:
-        """Give index, shape scores (n_pca,), stage () and targets (n_points, n_target)."""
-        return (
-            index,
-            torch.from_numpy(self.shape_scores[index].astype(np.float32)),
-            torch.tensor(self.stages[index], dtype=torch.float32),
-            torch.from_numpy(self._targets(index).copy()),
+    def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+        """Give normalised features (n_points, n_features) and targets (n_points, n_target)."""
+        assert self.statistics is not None and self._points is not None, "no statistics and points"
+        scores = self.statistics.normalise_scores(self.shape_scores[index])
+        shared = np.append(scores, self.stages[index])
+        features = np.hstack(
+            [
+                self.statistics.normalise_coordinates(self._points),
+                np.broadcast_to(shared, (self.n_points, len(shared))),
+            ]
         )
+        targets = np.asarray(self._targets(index)) / np.float32(self.statistics.target_scale)
+        return features.astype(np.float32), targets
 
     def targets(self, indices: Sequence[int]) -> Tensor:
         """Copy the targets of some samples: (len(indices), n_points, n_target) float32."""
@@ -81,10 +98,8 @@ class PhaseSampleDataset(Dataset[tuple[int, Tensor, Tensor, Tensor]]):
 
     def describe(self, index: int) -> str:
         """Name a sample as people do: subject, phase and stage."""
-        subject, phase = self._where[index]
-        return (
-            f"subject {self.subject_ids[subject]}, phase {phase} (stage {self.stages[index]:.6g})"
-        )
+        phase, stage = self._where[index][1], self.stages[index]
+        return f"subject {self.subject_ids[index]}, phase {phase} (stage {stage:.6g})"
 
     def _targets(self, index: int) -> np.ndarray:
         subject, phase = self._where[index]

@@ -1,7 +1,8 @@
 """What is trained: network, optimizer, samples, and where it is."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -10,15 +11,16 @@ from torch import Tensor, nn
 from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem
+from meshstage.losses.term import LossTerm
 from meshstage.models.checkpoint import load_weights
-from meshstage.training import record
 from meshstage.training.distributed import DistributedContext
+from meshstage.training.identity import plain_settings
+from meshstage.training.inputs import NetworkInputs
+from meshstage.training.method import TrainingMethod
+from meshstage.training.objective import Objective
 from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.state import Progress
 from meshstage.training.step import Feed, make_optimizer, parameter_type, resolve_precision
-
-if TYPE_CHECKING:
-    from meshstage.training.base import TrainPhysicsNeMoBase
 
 
 class Session:
@@ -26,24 +28,27 @@ class Session:
 
     Parameters
     ----------
-    trainer : TrainPhysicsNeMoBase
+    trainer : TrainingMethod
     context : DistributedContext
     statistics : Statistics
     template : Template
     coordinates : (n_points, 3) array, mm
     train, val : PhaseSampleDataset
         ``val`` may be None.
+    terms : sequence of LossTerm
+        Prepared for this cohort.
     """
 
     def __init__(
         self,
-        trainer: "TrainPhysicsNeMoBase",
+        trainer: TrainingMethod,
         context: DistributedContext,
         statistics: Statistics,
         template: Template,
         coordinates: np.ndarray,
         train: PhaseSampleDataset,
         val: PhaseSampleDataset | None,
+        terms: Sequence[LossTerm],
     ) -> None:
         device = context.device
         self.trainer, self.context, self.statistics = trainer, context, statistics
@@ -53,12 +58,15 @@ class Session:
         torch.manual_seed(trainer.seed)
         network = trainer.build_model(statistics.n_features, statistics.n_target)
         self.network = network.to(device, dtype)
-        normalised = torch.from_numpy(statistics.normalise_coordinates(coordinates))
-        trainer.target_scale = statistics.target_scale
-        trainer.setup_inputs(template, normalised.to(dtype), device)
+        trainer.inputs = NetworkInputs(statistics, coordinates, device, dtype)
+        trainer.use_edges(template.edge_index, template.edge_features)
+        trainer.setup_inputs(device, template.mesh(), np.asarray(coordinates, np.float32))
+        for term in terms:
+            term.to(device, dtype)
+        self.objective = Objective(trainer, terms)
         self.optimizer = make_optimizer(self.network.parameters(), trainer.learning_rate)
-        self.train_feed = Feed(train, statistics, device, dtype, trainer.device_memory_fraction)
-        self.val_feed = val and Feed(val, statistics, device, dtype, trainer.device_memory_fraction)
+        self.train_feed = Feed(train, trainer.inputs, trainer.device_memory_fraction)
+        self.val_feed = val and Feed(val, trainer.inputs, trainer.device_memory_fraction)
         self.progress = Progress()
         self.compiled = "eager"
         self.resumed_from: str | None = None
@@ -87,19 +95,28 @@ class Session:
             if "training_state" in payload:
                 self._restore_state(payload, source)
                 said = f"epoch {self.progress.epoch} of {trainer.epochs}"
-            said = f"going on from {source}: {said}"
-        for group in self.optimizer.param_groups:
-            group["lr"] = trainer.learning_rate
+            said = f"resuming {source}: {said}"
         if recovery is None:
             self._begin_segment()
-        record.update_segment(self.progress.segments[-1], trainer, self.context.world_size)
+        self._update_segment()
         return said
+
+    def _update_segment(self) -> None:
+        """Describe this run of the lineage; the number of ranks as often as it changed."""
+        segment = self.progress.segments[-1]
+        segment |= plain_settings(self.trainer)
+        ranks = segment.setdefault("ranks", [])
+        if ranks[-1:] != [self.context.world_size]:
+            ranks.append(self.context.world_size)
 
     def _restore_state(self, payload: dict[str, Any], source: Path) -> None:
         """Take optimizer, history and random numbers from a checkpoint of this program."""
         try:
             self.progress = Progress.from_payload(payload)
-            self.optimizer.load_state_dict(payload["training_state"]["optimizer"])
+            # Its moments alone: learning rate and the like are this run's own settings.
+            state = self.optimizer.state_dict()
+            state["state"] = payload["training_state"]["optimizer"]["state"]
+            self.optimizer.load_state_dict(state)
             torch.set_rng_state(payload["training_state"]["rng"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(

@@ -10,7 +10,7 @@ from meshstage.training.state import Progress
 
 def judge_steps(
     progress: Progress, order: np.ndarray, dataset: PhaseSampleDataset, max_fraction: float
-) -> tuple[float, list[tuple[int, str]]]:
+) -> tuple[float, int, list[tuple[int, str]]]:
     """Look at the losses of an epoch whose steps are all done.
 
     Parameters
@@ -26,7 +26,9 @@ def judge_steps(
     Returns
     -------
     loss : float
-        Mean a sample over the finite steps.
+        Mean per sample over the finite steps.
+    n_samples : int
+        Samples of the finite steps.
     skipped : list of (step, samples)
         Steps from 1 on, and the subjects and phases in them.
 
@@ -48,7 +50,8 @@ def judge_steps(
             f"loss or gradient (the first: {skipped[0][1]}); check the targets with "
             "check_cohort.py, or train with a lower learning rate"
         )
-    return float(losses[finite].sum() / samples[finite].sum()), skipped
+    n_samples = samples[finite].sum()
+    return float(losses[finite].sum() / n_samples), int(n_samples), skipped
 
 
 def _suspects(indices: np.ndarray, dataset: PhaseSampleDataset) -> str:

@@ -27,15 +27,16 @@ class Progress:
     step_samples : (n_steps,) int64 tensor
         Samples of each of these steps.
     losses : list of float
-        Mean loss a sample of each epoch.
+        Mean loss per sample of each epoch.
     rmse_log : list of dict
         ``epoch``, ``train_rmse``, ``val_rmse`` in the target's units.
-    terms : tensor
-        What the trainer keeps of the epoch in progress, see ``_terms_so_far``.
+    terms : dict
+        Sums over these samples of what the terms of the loss report, by name.
     skipped_steps : int
     seconds : float
         Spent on the epoch in progress, by starts that were cut short too.
     epoch_seconds : list of float
+        Of this run's epochs.
     segments : list of dict
         What each run of the lineage was trained with.
     """
@@ -45,7 +46,7 @@ class Progress:
     done: int = 0
     step_losses: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
     step_samples: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.int64))
-    terms: Tensor = field(default_factory=lambda: torch.zeros(0, dtype=torch.float64))
+    terms: dict[str, float] = field(default_factory=dict)
     losses: list[float] = field(default_factory=list)
     rmse_log: list[RmseEntry] = field(default_factory=list)
     skipped_steps: int = 0
@@ -54,25 +55,27 @@ class Progress:
     segments: list[dict[str, Any]] = field(default_factory=list)
 
     def to_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """Collect ``training_state`` for a checkpoint."""
+        """Collect ``training_state`` for a checkpoint: the same run gives the same bytes."""
         return {
             "optimizer": optimizer.state_dict(),
             "done": self.done,
             "step_losses": self.step_losses,
             "step_samples": self.step_samples,
-            "terms": self.terms,
+            "terms": dict(self.terms),
             "losses": list(self.losses),
             "rmse_log": [dict(entry) for entry in self.rmse_log],
             "skipped_steps": self.skipped_steps,
-            "seconds": self.seconds,
-            "epoch_seconds": list(self.epoch_seconds),
             "segments": [dict(segment) for segment in self.segments],
             "rng": torch.get_rng_state(),
         }
 
+    def times(self) -> dict[str, Any]:
+        """Collect what differs from run to run: only a recovery checkpoint keeps it."""
+        return {"seconds": self.seconds, "epoch_seconds": list(self.epoch_seconds)}
+
     @classmethod
     def from_payload(cls, payload: dict[str, Any]) -> "Progress":
-        """Go on where a checkpoint was saved."""
+        """Resume where a checkpoint was saved."""
         state = payload["training_state"]
         return cls(
             epoch=payload["epoch"],
@@ -80,12 +83,12 @@ class Progress:
             done=state["done"],
             step_losses=state["step_losses"],
             step_samples=state["step_samples"],
-            terms=state["terms"],
+            terms=dict(state["terms"]),
             losses=list(state["losses"]),
             rmse_log=list(state["rmse_log"]),
             skipped_steps=state["skipped_steps"],
-            seconds=state["seconds"],
-            epoch_seconds=list(state["epoch_seconds"]),
+            seconds=state.get("seconds", 0.0),
+            epoch_seconds=list(state.get("epoch_seconds", [])),
             segments=list(state["segments"]),
         )
 
@@ -104,7 +107,7 @@ class Progress:
             self.rmse_log.append({"epoch": self.epoch + 1, **rmse})
         self.epoch, self.done, self.seconds = self.epoch + 1, 0, 0.0
         self.step_losses, self.step_samples = self.step_losses[:0], self.step_samples[:0]
-        self.terms = self.terms[:0]
+        self.terms = {}
 
     @property
     def best_epoch(self) -> int | None:

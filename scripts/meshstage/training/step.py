@@ -5,23 +5,12 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor, nn
 
-from meshstage.cohort.statistics import Statistics
-from meshstage.errors import InputError
+from meshstage.training.inputs import NetworkInputs
 from meshstage.training.samples import PhaseSampleDataset
-
-PRECISIONS = ("auto", "fp32", "bf16", "fp64")
 
 
 def resolve_precision(choice: str, device: torch.device) -> str:
-    """Turn ``auto`` into bf16 where the GPU computes it, else fp32.
-
-    Raises
-    ------
-    InputError
-        If the choice is unknown.
-    """
-    if choice not in PRECISIONS:
-        raise InputError(f"precision is {choice!r}, it must be one of {', '.join(PRECISIONS)}")
+    """Turn ``auto`` into bf16 where the GPU computes it, else fp32."""
     if choice != "auto":
         return choice
     return "bf16" if device.type == "cuda" and torch.cuda.is_bf16_supported() else "fp32"
@@ -45,7 +34,7 @@ def backward(loss: Tensor, share: float) -> None:
     So a finite gradient of an infinite loss cannot pass, and the sum of gradients over ranks
     tells each of them, without a message of its own.
     """
-    seed = torch.full_like(loss, share)  # of the loss's type: a double share of a double loss
+    seed = torch.full_like(loss, share)  # keeps the loss's dtype
     loss.backward(gradient=seed.masked_fill_(~torch.isfinite(loss.detach()), torch.nan))
 
 
@@ -73,9 +62,7 @@ class Feed:
     Parameters
     ----------
     dataset : PhaseSampleDataset
-    statistics : Statistics
-    device : torch.device
-    dtype : torch.dtype
+    inputs : NetworkInputs
     device_memory_fraction : float
         Targets move to the GPU for good if they take at most this part of its free memory.
     """
@@ -83,23 +70,19 @@ class Feed:
     def __init__(
         self,
         dataset: PhaseSampleDataset,
-        statistics: Statistics,
-        device: torch.device,
-        dtype: torch.dtype,
+        inputs: NetworkInputs,
         device_memory_fraction: float,
     ) -> None:
         self.dataset = dataset
-        self._device, self._dtype = device, dtype
-        self.target_scale = statistics.target_scale
-        scores = torch.from_numpy(statistics.normalise_scores(dataset.shape_scores))
-        self._scores = scores.to(device, dtype)
-        self._stages = torch.from_numpy(dataset.stages).to(device, dtype)
+        self._device, self._dtype = inputs.coordinates.device, inputs.coordinates.dtype
+        self.target_scale = inputs.statistics.target_scale
+        self._scores, self._stages = inputs.samples(dataset.shape_scores, dataset.stages)
         self._resident: Tensor | None = None
-        if device.type == "cuda":
+        if self._device.type == "cuda":
             needed = len(dataset) * dataset.n_points * dataset.n_target * 4
-            if needed <= device_memory_fraction * torch.cuda.mem_get_info(device)[0]:
+            if needed <= device_memory_fraction * torch.cuda.mem_get_info(self._device)[0]:
                 shape = (len(dataset), dataset.n_points, dataset.n_target)
-                self._resident = torch.empty(shape, device=device)
+                self._resident = torch.empty(shape, device=self._device)
                 # One by one: the host may have less memory than the GPU.
                 for index, row in enumerate(self._resident):
                     row.copy_(dataset.targets([index])[0])

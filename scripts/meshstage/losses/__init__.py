@@ -1,0 +1,1 @@
+"""Loss terms that any network may have beside the data term, one per module."""
