@@ -169,10 +169,12 @@ def _train_on(
         report.unlink(missing_ok=True)
         template = load_template(arguments.template)
         val = load_subjects(arguments.val)
+        statistics = read_statistics(arguments.stats)
+        of_cohort = (0, statistics, template.points)
         trainer.train(
-            PhaseSampleDataset(load_subjects(arguments.train)),
-            PhaseSampleDataset(val) if val else None,
-            read_statistics(arguments.stats),
+            PhaseSampleDataset(load_subjects(arguments.train), *of_cohort),
+            PhaseSampleDataset(val, *of_cohort) if val else None,
+            statistics,
             context,
             trainer.epochs,
             output,

@@ -179,10 +179,12 @@ class WorkflowTrainPhysicsNeMo:
             template = load_template(directory / TEMPLATE)
             subjects = load_subjects([directory / SUBJECTS / stem for stem in stems])
             train, val = subjects[:n_train], subjects[n_train:]
+            statistics = read_statistics(directory / STATISTICS)
+            of_cohort = (self.cache_max_samples, statistics, template.points)
             _, losses, rmse_log = method.train(
-                PhaseSampleDataset(train, self.cache_max_samples),
-                PhaseSampleDataset(val, self.cache_max_samples) if val else None,
-                read_statistics(directory / STATISTICS),
+                PhaseSampleDataset(train, *of_cohort),
+                PhaseSampleDataset(val, *of_cohort) if val else None,
+                statistics,
                 context,
                 method.epochs,
                 directory,

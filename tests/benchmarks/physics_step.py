@@ -22,12 +22,15 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 from alternating import verdict
 
 from meshstage.cohort.demo import build_wall, displacement
+from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.template import Template
 from meshstage.mechanics import elasticity
 from meshstage.mechanics.bodies import Bodies
 from meshstage.mechanics.elements import find_tetrahedra
 from meshstage.meshes.cells import canonical_cells, mesh_edges
+from meshstage.training.inputs import NetworkInputs
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
+from meshstage.training.objective import Objective
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion
 from meshstage.training.step import backward, make_optimizer, optimizer_step
 
@@ -43,12 +46,23 @@ def make_step(
     """Make a function that does one training step of a default network."""
     torch.manual_seed(0)
     network = trainer.build_model(3 + N_SCORES + 1, 3).to(device)
-    coordinates = torch.from_numpy(template.points / 30).float()
-    trainer.target_scale = 20.0  # mm
+    axes, modes = (0.0, 30.0), (0.0, 1.0)  # mean and scale
+    statistics = Statistics(
+        *([value] * 3 for value in axes),
+        *([value] * N_SCORES for value in modes),
+        20.0,
+        3,
+        "motion",
+    )
+    trainer.inputs = NetworkInputs(statistics, template.points, device, torch.float32)
+    terms = []
     if isinstance(trainer, TrainPhysicsNeMoPhysicsInformedMotion):
-        trainer._bodies = _bodies(template)
-        trainer._body_of = {"train": torch.arange(batch) % N_BODIES}
-    trainer.setup_inputs(template, coordinates, device)
+        term = trainer.make_loss("strain_energy")
+        term._bodies, term._target_scale = _bodies(template).to(device, torch.float32), 20.0  # mm
+        term._body_of = {"train": (torch.arange(batch) % N_BODIES).to(device)}
+        terms.append(term)
+    trainer.use_edges(template.edge_index, template.edge_features)
+    trainer.setup_inputs(device, template.mesh(), template.points)
     optimizer = make_optimizer(network.parameters(), 1e-3)
     generator = torch.Generator().manual_seed(1)
     pca = torch.randn(batch, N_SCORES, generator=generator).to(device)
@@ -58,13 +72,14 @@ def make_step(
         displacement(template.points, depth, p, s)
         for p, s in zip(pca.cpu(), stage.tolist(), strict=True)
     ]
-    targets = torch.from_numpy(np.stack(moved)).float().to(device) / trainer.target_scale
+    targets = torch.from_numpy(np.stack(moved)).float().to(device) / 20.0
     indices = torch.arange(batch, device=device)
     parameters = list(network.parameters())
+    objective = Objective(trainer, terms)
 
     def step() -> None:
         predictions = trainer.forward_batch(network, pca, stage)
-        backward(trainer._compute_loss(predictions, targets, indices), 1.0)
+        backward(objective(predictions, targets, indices)[0], 1.0)
         optimizer_step(optimizer, parameters, 1.0)
 
     return step

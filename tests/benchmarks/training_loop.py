@@ -11,11 +11,11 @@ from meshstage.models.journal import Journal
 from meshstage.models.live import RunFolder
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext
+from meshstage.training.identity import defaults_of_older_runs, run_identity
 from meshstage.training.leaving import Watch
 from meshstage.training.loop import Loop
 from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
-from meshstage.training.settings import run_settings
 
 
 @contextmanager
@@ -35,11 +35,19 @@ def open_loop(
     """
     trainer.epochs = trainer.rmse_log_interval = trainer.recovery_interval = 10**6
     train = PhaseSampleDataset(cohort.subjects)
-    folder = RunFolder(output, trainer.model_tag)
-    folder.open(run_settings(trainer, cohort.statistics, cohort.template, train, None, None))
+    identity = run_identity(trainer, cohort.statistics, cohort.template, train, None, None)
+    folder = RunFolder(output, trainer.model_tag, defaults_of_older_runs(identity))
+    folder.open(identity)
     context = DistributedContext(torch.device(device))
     session = Session(
-        trainer, context, cohort.statistics, cohort.template, cohort.template.points, train, None
+        trainer,
+        context,
+        cohort.statistics,
+        cohort.template,
+        cohort.template.points,
+        train,
+        None,
+        [],
     )
     session.restore(None, None, None, folder.live)
     with (

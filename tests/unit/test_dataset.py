@@ -7,18 +7,24 @@ from meshstage.errors import InputError
 from meshstage.training.samples import PhaseSampleDataset
 
 
-def test_one_sample_a_subject_and_phase(tiny_cohort):
-    subjects = tiny_cohort.subjects["train"]
-    dataset = PhaseSampleDataset(subjects)
+def test_one_sample_per_subject_and_phase(tiny_cohort):
+    """Normalised as the statistics say: (value - mean) / scale, and targets by their scale."""
+    subjects, statistics = tiny_cohort.subjects["train"], tiny_cohort.statistics
+    points = tiny_cohort.template.points
+    dataset = PhaseSampleDataset(subjects, statistics=statistics, points=points)
     assert len(dataset) == 5 * 3
     assert (dataset.n_points, dataset.n_target, dataset.n_features) == (42, 3, 6)
-    assert dataset.subject_ids == [subject.id for subject in subjects]
+    assert dataset.subject_ids == [subject.id for subject in subjects for _ in range(3)]
+    xyz = (points - statistics.coordinate_mean) / statistics.coordinate_scale
     for number, (subject, phase) in enumerate((s, p) for s in subjects for p in range(3)):
-        index, scores, stage, targets = dataset[number]
-        assert index == number
-        np.testing.assert_array_equal(scores, subject.shape_scores.astype(np.float32))
-        assert float(stage) == np.float32(subject.stages[phase])
-        np.testing.assert_array_equal(targets, subject.targets[phase])
+        features, targets = dataset[number]
+        scores = (subject.shape_scores - statistics.pca_mean) / statistics.pca_scale
+        expected = np.hstack([xyz, np.tile([*scores, subject.stages[phase]], (42, 1))])
+        np.testing.assert_array_equal(features, expected.astype(np.float32))
+        # One float32 division: half of 2^-23.
+        np.testing.assert_allclose(
+            targets, subject.targets[phase] / statistics.target_scale, rtol=6e-8
+        )
 
 
 def test_batch_of_targets_keeps_the_order_asked_for(tiny_cohort):
@@ -26,7 +32,7 @@ def test_batch_of_targets_keeps_the_order_asked_for(tiny_cohort):
     batch = dataset.targets([7, 0, 7])
     assert batch.shape == (3, 42, 3)
     for row, index in zip(batch, [7, 0, 7], strict=True):
-        np.testing.assert_array_equal(row, dataset[index][3])
+        np.testing.assert_array_equal(row, dataset.subjects[index // 3].targets[index % 3])
 
 
 def test_targets_are_mapped_not_read(tiny_cohort):

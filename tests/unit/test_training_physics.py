@@ -21,6 +21,7 @@ from meshstage.cohort.statistics import Statistics, compute_statistics
 from meshstage.cohort.subject import Subject, load_subject
 from meshstage.cohort.template import Template, build_template
 from meshstage.errors import ContinueLater, InputError
+from meshstage.losses.term import LossTerm
 from meshstage.mechanics import elasticity
 from meshstage.mechanics.bodies import make_bodies
 from meshstage.mechanics.elements import Tetrahedra, find_tetrahedra
@@ -31,7 +32,9 @@ from meshstage.prediction.predictor import load_predictor
 from meshstage.prediction.stress import tissue_of
 from meshstage.prediction.writing import Question, write_prediction
 from meshstage.training.distributed import DistributedContext
+from meshstage.training.inputs import NetworkInputs
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
+from meshstage.training.objective import Objective, prepare_terms
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion
 from meshstage.training.samples import PhaseSampleDataset
 
@@ -80,24 +83,40 @@ class Recorder(TrainPhysicsNeMoPhysicsInformedMotion):
             getattr(self, f"set_{name}", lambda v, n=name: setattr(self, n, v))(value)
         self.steps: list[tuple[int, Tensor, Tensor, list[int], float]] = []
         self.validated: list[tuple[int, Tensor, list[int]]] = []
-        self.epoch = 0
+        self._epoch = 0
 
     def forward_batch(self, model: torch.nn.Module, pca: Tensor, stage: Tensor) -> Tensor:
         return 30 * super().forward_batch(model, pca, stage)  # enough to invert elements
 
-    def _on_epoch_start(self, epoch: int) -> None:
-        self.epoch = epoch
-        super()._on_epoch_start(epoch)
+    def _on_epoch_start(self, epoch: int, epochs: int) -> None:
+        self._epoch = epoch + 1
 
-    def _compute_loss(self, predictions: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
-        loss = super()._compute_loss(predictions, targets, indices)
-        kept = (predictions.detach().clone(), targets.clone(), indices.tolist(), loss.item())
-        self.steps.append((self.epoch, *kept))
-        return loss
+    def _compute_loss(self, *arguments: Any) -> Tensor:
+        self._data = super()._compute_loss(*arguments)
+        self._targets = arguments[1]
+        return self._data
 
-    def _on_validation_batch(self, predictions: Tensor, indices: Tensor) -> None:
-        super()._on_validation_batch(predictions, indices)
-        self.validated.append((self.epoch, predictions.clone(), indices.tolist()))
+    def make_loss(self, name: str) -> LossTerm:
+        term = super().make_loss(name)
+        recorder = self
+
+        class Recorded(type(term)):  # type: ignore[misc]
+            def __call__(self, predictions, indices, split):
+                loss, values = super().__call__(predictions, indices, split)
+                recorder._keep(predictions, indices, split, loss)
+                return loss, values
+
+        term.__class__ = Recorded
+        return term
+
+    def _keep(self, predictions: Tensor, indices: Tensor, split: str, physics: Tensor) -> None:
+        kept = predictions.detach().clone()
+        if split == "val":
+            self.validated.append((self._epoch, kept, indices.tolist()))
+        else:
+            targets = self._targets.unflatten(0, kept.shape[:2]).clone()
+            loss = (self._data + physics).item()
+            self.steps.append((self._epoch, kept, targets, indices.tolist(), loss))
 
 
 def train(
@@ -264,16 +283,18 @@ def test_nothing_of_the_loss_waits_for_a_value_on_the_host(hearts, tmp_path):
     from torch._subclasses.fake_tensor import FakeTensorMode
 
     trainer = TrainPhysicsNeMoPhysicsInformedMotion()
-    trainer.set_hidden_dim(8)
-    train(trainer, hearts, tmp_path / "m", epochs=1, val=[])
-    bodies = trainer._bodies
+    dataset = PhaseSampleDataset(hearts.subjects[:2])
+    trainer.inputs = NetworkInputs(
+        hearts.statistics, hearts.template.points, torch.device("cpu"), torch.float32
+    )
+    (term,) = prepare_terms(trainer, hearts.template, dataset, None, hearts.statistics, True)
+    term.to(torch.device("cpu"), torch.float32)
     with FakeTensorMode() as mode:
         for name in ("corners", "inverse", "volumes", "mu"):
-            object.__setattr__(bodies, name, mode.from_tensor(getattr(bodies, name)))
-        trainer._body_of = {k: mode.from_tensor(v) for k, v in trainer._body_of.items()}
-        trainer._sums = mode.from_tensor(trainer._sums)
+            object.__setattr__(term._bodies, name, mode.from_tensor(getattr(term._bodies, name)))
+        term._body_of = {k: mode.from_tensor(v) for k, v in term._body_of.items()}
         predictions = torch.empty(4, 38, 3, requires_grad=True)
-        loss = trainer._compute_loss(
+        loss, _ = Objective(trainer, [term])(
             predictions, torch.empty(4, 38, 3), torch.empty(4, dtype=torch.int64)
         )
         loss.backward()

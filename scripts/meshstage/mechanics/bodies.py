@@ -145,7 +145,7 @@ def make_bodies(
     inverses, volumes = [], []
     for points, left_out in zip(references, bad, strict=True):
         inverse, volume = elasticity.invert_reference(
-            torch.from_numpy(np.ascontiguousarray(points, np.float64)), index
+            torch.from_numpy(np.array(points, np.float64)), index
         )
         dropped = torch.from_numpy(left_out)
         # F of an element without a reference is 1: it costs nothing, whatever moves.

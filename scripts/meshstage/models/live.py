@@ -27,15 +27,15 @@ class RunFolder:
         The model directory.
     tag : str
         File name tag of the network.
-    defaults : dict
+    defaults : dict, optional
         Meaning of fixed settings that an older record does not have.
     """
 
-    def __init__(self, output: Path, tag: str, defaults: dict[str, Any]) -> None:
+    def __init__(self, output: Path, tag: str, defaults: dict[str, Any] | None = None) -> None:
         self.output = output
         self.live = output / LIVE
         self.tag = tag
-        self._defaults = defaults
+        self._defaults = defaults or {}
 
     # ------------------------------------------------------------------ what stands there
 
