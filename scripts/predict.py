@@ -55,7 +55,7 @@ if __name__ == "__main__":
         metavar="S",
         help="stages in [0, 1] (without it: the manifest's own, else the training stages)",
     )
-    add("--output", type=Path, required=True, metavar="DIR", help="gets one folder a subject")
+    add("--output", type=Path, required=True, metavar="DIR", help="gets one folder per subject")
     add(
         "--stress",
         action="store_true",

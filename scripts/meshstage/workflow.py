@@ -20,7 +20,7 @@ from meshstage.config.networks import NETWORKS
 from meshstage.config.subjects import SubjectRow, subject_stems
 from meshstage.errors import InputError, raise_if_any
 from meshstage.models.checkpoint import load_checkpoint
-from meshstage.models.directory import Epoch
+from meshstage.models.directory import Epoch, epoch_of
 from meshstage.models.names import checkpoint_name, metadata_name
 from meshstage.models.siblings import output_directory as directory_of_run
 from meshstage.prediction.predictor import load_predictor
@@ -117,11 +117,7 @@ class WorkflowTrainPhysicsNeMo:
             from meshstage.training.mgn import TrainPhysicsNeMoMGN
 
             training_method = TrainPhysicsNeMoMGN()
-        if not isinstance(training_method, TrainPhysicsNeMoBase):
-            raise TypeError(
-                "training_method must be a TrainPhysicsNeMoBase, got "
-                f"{type(training_method).__name__}"
-            )
+        _refuse_no_method("training_method", training_method)
         self.train_manifests = [Path(path) for path in train_manifests]
         self.val_manifests = [Path(path) for path in val_manifests]
         self.pca_mean_mesh = Path(pca_mean_mesh)
@@ -178,12 +174,17 @@ class WorkflowTrainPhysicsNeMo:
             stems, n_train = context.decide(lambda: self._read_cohort(directory))
             template = load_template(directory / TEMPLATE)
             subjects = load_subjects([directory / SUBJECTS / stem for stem in stems])
-            train, val = subjects[:n_train], subjects[n_train:]
             statistics = read_statistics(directory / STATISTICS)
-            of_cohort = (self.cache_max_samples, statistics, template.points)
+            train, val = (
+                PhaseSampleDataset(some, self.cache_max_samples, statistics, template.points)
+                if some
+                else None
+                for some in (subjects[:n_train], subjects[n_train:])
+            )
+            assert train is not None, "the constructor wants a manifest"
             _, losses, rmse_log = method.train(
-                PhaseSampleDataset(train, *of_cohort),
-                PhaseSampleDataset(val, *of_cohort) if val else None,
+                train,
+                val,
                 statistics,
                 context,
                 method.epochs,
@@ -247,24 +248,56 @@ class WorkflowTrainPhysicsNeMo:
 
 
 class WorkflowInferPhysicsNeMo:
-    """Ask a trained model: one of this program's, or one that MONAI Physio wrote.
+    """Ask a trained model: one of this program's, of the user's own, or of MONAI Physio.
 
     Parameters
     ----------
     model_directory : path
         Finished, or in progress with a kept epoch.
+    inference_method : TrainPhysicsNeMoBase, optional
+        Of the class that trained the model, where nothing else finds it: a class that was
+        written in a notebook.
     epoch : int, "best" or None
         A kept epoch, the one with the least validation RMSE, or the final model.
+    log_level : int or str
+        Of the logger ``meshstage``: a number of `logging` or its name.
+
+    Attributes
+    ----------
+    template_mesh : pyvista mesh
+    n_target : int
+    target_array : str
+    checkpoint_file : Path
+    epoch : int or None
+        None for the final model.
 
     Raises
     ------
     InputError
         If there is no such model, or its files do not fit together.
+    TypeError
+        If the method is none.
     """
 
-    def __init__(self, model_directory: Path | str, epoch: Epoch = None) -> None:
+    def __init__(
+        self,
+        model_directory: Path | str,
+        inference_method: TrainPhysicsNeMoBase | None = None,
+        epoch: Epoch = None,
+        log_level: int | str = logging.INFO,
+    ) -> None:
+        if inference_method is not None:
+            _refuse_no_method("inference_method", inference_method)
+        _set_up_logging(_level_number(log_level), DistributedContext())
         self.model_directory = Path(model_directory)
-        self._predictor = load_predictor(self.model_directory, epoch, choose_device("auto"))
+        predictor = load_predictor(
+            self.model_directory, epoch, choose_device("auto"), inference_method
+        )
+        self._predictor = predictor
+        self.template_mesh = predictor.mesh
+        self.n_target, self.target_array = predictor.n_target, predictor.target_array
+        self.checkpoint_file = predictor.checkpoint
+        self.epoch = None if epoch is None else epoch_of(predictor.checkpoint)
 
     def predict(self, pca_coefficients: Sequence[float] | np.ndarray, stage: float) -> np.ndarray:
         """Predict one phase of a subject.
@@ -350,6 +383,11 @@ class WorkflowInferPhysicsNeMo:
             "predicted_meshes": meshes,
             "animation": animation,
         }
+
+
+def _refuse_no_method(argument: str, method: object) -> None:
+    if not isinstance(method, TrainPhysicsNeMoBase):
+        raise TypeError(f"{argument} must be a TrainPhysicsNeMoBase, got {type(method).__name__}")
 
 
 def _level_number(level: int | str) -> int:

@@ -1,5 +1,6 @@
 """Asking a model: which files are read, what is refused, what is warned of, in bounded memory."""
 
+import copy
 import json
 import shutil
 from dataclasses import replace
@@ -180,7 +181,9 @@ def test_parts_predict_what_the_whole_predicts(small_models, monkeypatch, tag):
 
 def test_large_template_goes_through_in_bounded_parts(mlp):
     """The network never sees more rows than stated; 42 points at the border of two parts."""
-    large = replace(mlp, coordinates=mlp.coordinates.repeat(180_000 // 42 + 1, 1)[:180_000])
+    large = replace(mlp, method=copy.copy(mlp.method))
+    inputs = mlp.method.inputs
+    large.method.inputs = inputs.at(inputs.coordinates.repeat(180_000 // 42 + 1, 1)[:180_000])
     seen = []
     mlp.network.register_forward_hook(
         lambda network, inputs, output: seen.append(output.shape[0] * output.shape[1])

@@ -259,7 +259,9 @@ def test_predict_warns_outside_of_the_training_range(asked, tiny_cohort, caplog)
 
 def test_epoch_is_chosen(small_models):
     directory = small_models.directory("mlp")
-    first, last = (WorkflowInferPhysicsNeMo(directory, epoch).predict(PCA, 0.5) for epoch in (1, 3))
+    first, last = (
+        WorkflowInferPhysicsNeMo(directory, epoch=epoch).predict(PCA, 0.5) for epoch in (1, 3)
+    )
     assert np.abs(first - last).max() > 1e-3
     np.testing.assert_array_equal(last, WorkflowInferPhysicsNeMo(directory).predict(PCA, 0.5))
 

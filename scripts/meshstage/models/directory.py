@@ -38,7 +38,8 @@ class ModelDirectory:
     def kept(self) -> list[Path]:
         """Checkpoints by epoch, the newest last."""
         found = self.files.glob(checkpoint_name(self.tag).replace(".pt", "_epoch_*.pt"))
-        return sorted((path for path in found if _epoch_of(path).isdigit()), key=_epoch_number)
+        numbered = (path for path in found if path.stem.rpartition("_")[2].isdigit())
+        return sorted(numbered, key=epoch_of)
 
     def checkpoint(self, epoch: Epoch = None) -> Path:
         """Find the checkpoint of an epoch, of the best one, or the final or else newest one.
@@ -57,7 +58,7 @@ class ModelDirectory:
         path = self.files / checkpoint_name(self.tag, number)
         if path in self.kept:
             return path
-        numbers = ", ".join(str(_epoch_number(p)) for p in self.kept) or "none"
+        numbers = ", ".join(str(epoch_of(p)) for p in self.kept) or "none"
         raise InputError(
             Problem(
                 f"the best epoch, {number}, was kept by the run that this one was resumed from "
@@ -110,12 +111,9 @@ class ModelDirectory:
         )
 
 
-def _epoch_of(path: Path) -> str:
-    return path.stem.rpartition("_")[2]
-
-
-def _epoch_number(path: Path) -> int:
-    return int(_epoch_of(path))
+def epoch_of(checkpoint: Path) -> int:
+    """Give the epoch in the name of a kept checkpoint."""
+    return int(checkpoint.stem.rpartition("_")[2])
 
 
 def find_model(directory: Path) -> ModelDirectory:

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic
-from meshstage.prediction.predictor import Predictor
+from meshstage.prediction.predictor import Predictor, forward_at
 
 ONNX_OPSET = 18  # the first whose ScatterElements can add, which averages over edges
 
@@ -22,11 +22,12 @@ TOLERANCE = 1e-5
 
 
 class BakedPredictor(nn.Module):
-    """A network with template and statistics in it: raw scores and stages in, targets out.
+    """A model with template and statistics in it: raw scores and stages in, targets out.
 
     Parameters
     ----------
     predictor : Predictor
+        On the CPU.
     """
 
     coordinates: Tensor
@@ -35,14 +36,16 @@ class BakedPredictor(nn.Module):
 
     def __init__(self, predictor: Predictor) -> None:
         super().__init__()
-        self.network = copy.deepcopy(predictor.network).cpu()
-        # Not called `graph`: a traced module has an attribute of that name.
-        self.template_graph = copy.deepcopy(predictor.graph)
-        if self.template_graph is not None:
-            self.template_graph.cpu()
-            for name, tensor in list(self.template_graph.named_buffers()):
-                setattr(self.template_graph, name, tensor.clone())  # files keep no shared storage
-        self.register_buffer("coordinates", predictor.coordinates.cpu())
+        self.network = copy.deepcopy(predictor.network)
+        self.method = copy.deepcopy(predictor.method)
+        # What the method put on the device, a graph for one, is traced as a part of this module.
+        for name, module in vars(self.method).items():
+            if isinstance(module, nn.Module):
+                for key, tensor in list(module.named_buffers(recurse=False)):
+                    setattr(module, key, tensor.clone())  # files keep no shared storage
+                # Not called `graph`: a traced module has an attribute of that name.
+                self.add_module(f"template_{name.strip('_')}", module)
+        self.register_buffer("coordinates", self.method.inputs.coordinates)
         statistics = predictor.statistics
         for name in ("pca_mean", "pca_scale"):
             values = torch.tensor(getattr(statistics, name), dtype=torch.float64)
@@ -63,11 +66,7 @@ class BakedPredictor(nn.Module):
         (B, n_points, n_target) float32 tensor, in the targets' units
         """
         scores = ((pca.double() - self.pca_mean) / self.pca_scale).float()
-        samples = torch.cat([scores, stage[:, None]], dim=1)
-        if self.template_graph is None:
-            targets = self.network(self.coordinates, samples)
-        else:
-            targets = self.network(self.coordinates, self.template_graph, samples)
+        targets = forward_at(self.method, self.network, self.coordinates, scores, stage)
         return targets * self.target_scale
 
 
@@ -117,7 +116,7 @@ def _write_onnx(predictor: Predictor, path: Path) -> str:
         what, todo = f"{error.name} is not installed", "pip install onnx onnxscript onnxruntime"
         raise InputError(Problem(what, todo)) from None
     for name in ("onnxscript", "onnx_ir"):
-        logging.getLogger(name).setLevel(logging.ERROR)  # a line a rewritten node
+        logging.getLogger(name).setLevel(logging.ERROR)  # a line per rewritten node
     program = torch.onnx.export(
         _trace(predictor),
         input_names=["pca", "stage"],
@@ -136,9 +135,13 @@ def _write_onnx(predictor: Predictor, path: Path) -> str:
 
 
 def _write_physicsnemo(predictor: Predictor, path: Path) -> str:
+    from meshstage.networks import TemplateFullyConnected, TemplateMeshGraphNet
     from meshstage.networks.plain import plain_copy, read_plain
 
-    plain_copy(predictor.network.cpu()).save(str(path))
+    if not isinstance(predictor.network, TemplateMeshGraphNet | TemplateFullyConnected):
+        what = f"a {type(predictor.network).__name__} is none of PhysicsNeMo's own networks"
+        raise InputError(Problem(what, "export it as .pt2 or .onnx", str(path)))
+    plain_copy(predictor.network).save(str(path))
     weights, read = predictor.network.state_dict(), read_plain(path).state_dict()
     if weights.keys() != read.keys() or any(not weights[k].equal(read[k]) for k in weights):
         raise InputError(Problem("the file holds other weights than the model", "", str(path)))

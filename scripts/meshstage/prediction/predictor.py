@@ -1,31 +1,30 @@
-"""Ask a trained model: one of ours, or one that MONAI Physio wrote."""
+"""Ask a trained model: one of ours, one of the user's own, or one that MONAI Physio wrote."""
 
+import copy
+import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from meshstage.cohort.names import EDGE_FEATURES, EDGE_INDEX
 from meshstage.cohort.statistics import Statistics
+from meshstage.config.methods import load_class
 from meshstage.config.networks import NETWORKS
-from meshstage.errors import InputError, Problem
+from meshstage.config.settings import settings
+from meshstage.errors import InputError, Problem, at
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.models.checkpoint import load_checkpoint, load_weights
-from meshstage.models.directory import Epoch, find_model
-
-if TYPE_CHECKING:
-    from meshstage.networks import TemplateGraph
+from meshstage.models.directory import Epoch, ModelDirectory, find_model
+from meshstage.training.inputs import NetworkInputs
+from meshstage.training.method import TrainingMethod
 
 # Rows (nodes or edges, times samples) that go through a network at once: 200 MB per array
 # of width 512 or 50 MB at 128, and enough to keep any device busy.
 _ROWS_AT_ONCE = 100_000
-
-_MLP_OPTIONS = ("layer_size", "num_layers")
-_MGN_OPTIONS = ("processor_size", "hidden_dim", "num_layers")
 
 
 @dataclass(frozen=True)
@@ -40,15 +39,11 @@ class Predictor:
         The file whose weights these are.
     metadata : dict
         Of the model directory; empty where its writer left none.
-    statistics : Statistics
     mesh : pyvista mesh
         The template.
-    device : torch.device
+    method : TrainingMethod
+        Ready for `forward_batch`: its inputs are on the device.
     network : nn.Module
-    coordinates : (n_points, 3) float32 tensor
-        Of the template, normalised, on the device.
-    graph : TemplateGraph, optional
-        Of a MeshGraphNet.
     template_folder : Path
         Where the template, and its shape model if there is one, lie.
     """
@@ -56,13 +51,15 @@ class Predictor:
     directory: Path
     checkpoint: Path
     metadata: dict[str, Any]
-    statistics: Statistics
     mesh: Any
-    device: torch.device
+    method: TrainingMethod
     network: nn.Module
-    coordinates: Tensor
-    graph: "TemplateGraph | None"
     template_folder: Path
+
+    @property
+    def statistics(self) -> Statistics:
+        """What inputs and targets are normalised with."""
+        return self.method.inputs.statistics
 
     @property
     def points(self) -> np.ndarray:
@@ -131,36 +128,26 @@ class Predictor:
         """
         self.check_scores(shape_scores)
         check_stages(stages)
-        wanted = torch.from_numpy(np.asarray(stages, np.float64))
-        scores = torch.from_numpy(self.statistics.normalise_scores(shape_scores))
-        samples = torch.cat([scores.expand(len(wanted), -1), wanted[:, None]], dim=1)
-        samples = samples.to(self.device, torch.float32)
-        shape = (len(samples), len(self.coordinates), self.n_target)
-        targets = np.empty(shape, np.float32)
+        inputs, n_stages = self.method.inputs, len(stages)
+        pca, stage = inputs.samples(np.tile(shape_scores, (n_stages, 1)), np.asarray(stages))
+        targets = np.empty((n_stages, inputs.n_points, self.n_target), np.float32)
         with torch.inference_mode():
-            for some, points in self._parts(len(samples)):
-                predicted = self._ask(samples[some], points) * self.statistics.target_scale
-                targets[some, points] = predicted.cpu().numpy()
+            for some, points in self._parts(n_stages):
+                where = inputs.coordinates[points]
+                predicted = forward_at(self.method, self.network, where, pca[some], stage[some])
+                targets[some, points] = (predicted * self.statistics.target_scale).cpu().numpy()
         return targets
 
     def _parts(self, n_samples: int) -> Iterator[tuple[slice, slice]]:
         """Cut samples and points into parts of bounded memory."""
-        n_rows = n_piece = len(self.coordinates)
-        if self.graph is not None:
-            n_rows = max(n_rows, len(self.graph.edge_features))
-        else:
-            # Without a graph each vertex stands alone: a large template goes in pieces.
-            n_piece = min(n_piece, _ROWS_AT_ONCE)
-        at_once = max(1, _ROWS_AT_ONCE // n_rows)
+        n_points = self.method.inputs.n_points
+        # Of its own class: one that extends it may look at other vertices.
+        alone = vars(type(self.method)).get("is_pointwise", False)
+        n_piece = min(n_points, _ROWS_AT_ONCE) if alone else n_points
+        at_once = max(1, _ROWS_AT_ONCE // self.method.rows_per_sample)
         for first in range(0, n_samples, at_once):
-            for point in range(0, len(self.coordinates), n_piece):
+            for point in range(0, n_points, n_piece):
                 yield slice(first, first + at_once), slice(point, point + n_piece)
-
-    def _ask(self, samples: Tensor, points: slice) -> Tensor:
-        """Run (B, n_pca + 1) samples over some points: (B, n_points, n_target)."""
-        if self.graph is not None:
-            return self.network(self.coordinates, self.graph, samples)
-        return self.network(self.coordinates[points], samples)
 
     def warnings(self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray) -> list[str]:
         """Say which scores and stages lie outside of what the model was trained on, how far."""
@@ -185,6 +172,15 @@ class Predictor:
         return found
 
 
+def forward_at(
+    method: TrainingMethod, network: nn.Module, coordinates: Tensor, pca: Tensor, stage: Tensor
+) -> Tensor:
+    """Run a method's `forward_batch` at some normalised coordinates, (n_points, 3)."""
+    there = copy.copy(method)
+    there.inputs = method.inputs.at(coordinates)
+    return there.forward_batch(network, pca, stage)
+
+
 def check_stages(stages: Sequence[float] | np.ndarray) -> None:
     """Refuse a stage that is none.
 
@@ -200,7 +196,10 @@ def check_stages(stages: Sequence[float] | np.ndarray) -> None:
 
 
 def load_predictor(
-    model_directory: Path, epoch: Epoch = None, device: str | torch.device = "cpu"
+    model_directory: Path,
+    epoch: Epoch = None,
+    device: str | torch.device = "cpu",
+    method: TrainingMethod | None = None,
 ) -> Predictor:
     """Load a model directory.
 
@@ -212,6 +211,8 @@ def load_predictor(
         A kept epoch, the one with the least validation RMSE, or the final model (of a run in
         progress: its newest kept epoch).
     device : str or torch.device
+    method : TrainingMethod, optional
+        Of the class that trained the model; by default the checkpoint says which it is.
 
     Raises
     ------
@@ -226,23 +227,102 @@ def load_predictor(
     statistics = _statistics(values, path)
     mesh, folder = model.template()
     _refuse_other_template(values, mesh, folder)
-    network = _network(model.tag, values, statistics, path)
+    method = method or _method_of(model, values, path)
+    with at(path):
+        _set_options(method, values)
+    chosen, points = torch.device(device), np.asarray(mesh.points)
+    network = method.build_model(statistics.n_features, statistics.n_target)
     load_weights(network, weights, path)
-    graph = None if model.tag == NETWORKS["mlp"].tag else _graph(folder, mesh.n_points)
-    chosen = torch.device(device)
-    coordinates = torch.from_numpy(statistics.normalise_coordinates(mesh.points))
+    method.inputs = NetworkInputs(statistics, points, chosen, torch.float32)
+    with at(folder):
+        method.load_artifacts(folder)
+        method.setup_inputs(chosen, mesh, points.astype(np.float32))
     return Predictor(
         directory=model.directory,
         checkpoint=path,
         metadata=model.metadata,
-        statistics=statistics,
         mesh=mesh,
-        device=chosen,
+        method=method,
         network=network.to(chosen).eval(),
-        coordinates=coordinates.to(chosen, torch.float32),
-        graph=graph.to(chosen) if graph is not None else None,
         template_folder=folder,
     )
+
+
+def _method_of(model: ModelDirectory, values: dict[str, Any], path: Path) -> TrainingMethod:
+    """Make the training method that wrote a checkpoint; an older one tells its network alone.
+
+    Raises
+    ------
+    InputError
+        If its class cannot be found here, or is no longer what it was.
+    """
+    written = values.get("method")
+    if not isinstance(written, dict):
+        kinds = {kind.tag: kind.method for kind in NETWORKS.values()}
+        if model.tag not in kinds:
+            what = f"{model.tag} is the tag of no network here, and the model names no class"
+            raise InputError(Problem(what, _GIVE_IT, str(path)))
+        return _made(kinds[model.tag], path)
+    name, file = str(written.get("class")), written.get("file")
+    if not file:
+        return _made(name, path)
+    own = next((f / file for f in (model.files, model.directory) if (f / file).is_file()), None)
+    if own is None:
+        what = f"{file}, which holds the class {name} of this model, is not beside it"
+        raise InputError(Problem(what, "copy it back", str(model.files)))
+    if hashlib.sha256(own.read_bytes()).hexdigest() != written.get("sha256"):
+        what = f"its class {name} was changed since the training"
+        raise InputError(Problem(what, "restore the file, or train again", str(own)))
+    return _made(f"{own}:{name}", path)
+
+
+_GIVE_IT = "give it as inference_method of WorkflowInferPhysicsNeMo"
+
+
+def _made(reference: str, path: Path) -> TrainingMethod:
+    """Import a class and make it.
+
+    Raises
+    ------
+    InputError
+        If that fails, or the class is no training method.
+    """
+    try:
+        found = load_class(reference)
+        method = found() if issubclass(found, TrainingMethod) else None
+    except (ImportError, AttributeError, TypeError) as error:
+        what = f"the class {reference} that trained this model cannot be made here ({error})"
+        raise InputError(Problem(what, _GIVE_IT, str(path))) from None
+    if method is None:
+        raise InputError(Problem(f"{reference} is no training method", _GIVE_IT, str(path)))
+    return method
+
+
+def _set_options(method: TrainingMethod, values: dict[str, Any]) -> None:
+    """Give a method the stored numbers that shape its network.
+
+    Raises
+    ------
+    InputError
+        If the model does not tell one.
+    """
+    written = values.get("method")
+    stored = dict(written.get("options", {})) if isinstance(written, dict) else {}
+    stored |= {name: values[name] for name in method.checkpoint_fields() if name in values}
+    needed = {n for n in method.checkpoint_fields() if n in settings() and _is_shape(n)}
+    if missing := sorted(needed - stored.keys()):
+        what = f"the model does not tell its {missing[0]!r}"
+        raise InputError(Problem(what, "keep its metadata"))
+    for name, value in stored.items():
+        # The settings of a training itself change nothing in what a model computes.
+        if name not in settings():
+            setattr(method, name, value)
+        elif _is_shape(name):
+            setattr(method, name, settings()[name].checked(value))
+
+
+def _is_shape(name: str) -> bool:
+    return settings()[name].change == "never"
 
 
 def _statistics(values: dict[str, Any], path: Path) -> Statistics:
@@ -282,41 +362,3 @@ def _refuse_other_template(values: dict[str, Any], mesh: Any, folder: Path) -> N
                 str(folder),
             )
         )
-
-
-def _network(tag: str, values: dict[str, Any], statistics: Statistics, path: Path) -> nn.Module:
-    """Make the network that a checkpoint describes."""
-    # Late: PhysicsNeMo takes seconds, and wrong paths should be told before.
-    from meshstage.networks import build_fully_connected, build_mesh_graph_net
-
-    size = (statistics.n_features, statistics.n_target)
-    is_mlp = tag == NETWORKS["mlp"].tag
-    try:
-        options = {name: int(values[name]) for name in (_MLP_OPTIONS if is_mlp else _MGN_OPTIONS)}
-    except KeyError as error:
-        raise InputError(
-            Problem(f"the model does not tell its {error}", "keep its metadata", str(path))
-        ) from None
-    return (
-        build_fully_connected(*size, **options)
-        if is_mlp
-        else build_mesh_graph_net(*size, **options)
-    )
-
-
-def _graph(folder: Path, n_points: int) -> "TemplateGraph":
-    """Load the graph that a MeshGraphNet was trained on."""
-    from meshstage.networks import TemplateGraph
-
-    tensors = []
-    for path in (folder / EDGE_INDEX, folder / EDGE_FEATURES):
-        try:
-            tensors.append(torch.load(path, weights_only=True))
-        except Exception as error:  # missing, truncated, or holding more than a tensor
-            reason = (str(error) or repr(error)).splitlines()[0][:120]
-            what = f"the graph of the model cannot be read ({reason})"
-            raise InputError(Problem(what, "copy it from the model directory", str(path))) from None
-    try:
-        return TemplateGraph(tensors[0], tensors[1], n_points)
-    except ValueError as error:
-        raise InputError(Problem(f"the graph does not fit: {error}", "", str(folder))) from None

@@ -11,7 +11,7 @@ import pyvista as pv
 from meshstage.cohort.manifest import Manifest, read_manifest, read_shape_scores
 from meshstage.cohort.names import SHAPE_MODEL
 from meshstage.cohort.shape_model import read_shape_model
-from meshstage.errors import InputError, Problem, raise_if_any
+from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
 from meshstage.files import atomic
 from meshstage.meshes.arrays import non_finite
 from meshstage.meshes.cells import cell_fingerprint
@@ -66,15 +66,12 @@ def questions_of_manifests(
     questions: dict[str, Question] = {}
     problems: list[Problem] = []
     for path in paths:
-        try:
+        with collecting(problems):
             question = _question(predictor, read_manifest(path, targets_required=False), stages)
-        except InputError as error:
-            problems += error.problems
-            continue
-        if question.stem in questions:
-            what = f"the subject_id {question.subject_id!r} stands in two of these manifests"
-            problems.append(Problem(what, "name each subject once", str(path)))
-        questions[question.stem] = question
+            if question.stem in questions:
+                what = f"the subject_id {question.subject_id!r} stands in two of these manifests"
+                raise InputError(Problem(what, "name each subject once", str(path)))
+            questions[question.stem] = question
     raise_if_any(problems)
     return list(questions.values())
 
@@ -111,10 +108,8 @@ def _chosen_stages(predictor: Predictor, stages: Sequence[float] | np.ndarray) -
 
 def _read_scores(predictor: Predictor, path: Path) -> np.ndarray:
     scores = read_shape_scores(path)
-    try:
+    with at(path):
         predictor.check_scores(scores)
-    except InputError as error:
-        raise InputError(*(Problem(p.what, p.todo, str(path)) for p in error.problems)) from None
     return scores
 
 
@@ -148,16 +143,16 @@ def subject_points(
         surface = extract_surface(reference)
         if np.array_equal(surface.point_data[POINT_IDS], ids):
             reference = surface
+    problem = non_finite(np.asarray(reference.points), "the points")
     what = None
     if reference.n_points != mesh.n_points:
         what = f"has {reference.n_points} points, the model's template has {mesh.n_points}"
     elif cell_fingerprint(reference) != cell_fingerprint(mesh):
         what = "has other cells than the model's template"
     if what:
-        todo = "fit the reference with the template that the model was trained on"
-        raise InputError(Problem(what, todo, str(path), manifest.subject_id))
-    if problem := non_finite(np.asarray(reference.points), "the points"):
-        raise InputError(Problem(problem.what, problem.todo, str(path), manifest.subject_id))
+        problem = Problem(what, "fit the reference with the template that the model was trained on")
+    if problem:
+        raise InputError(problem.at(path, manifest.subject_id))
     return np.array(reference.points, np.float64)
 
 
