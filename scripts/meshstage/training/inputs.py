@@ -1,5 +1,6 @@
 """What a network is fed: template coordinates, shape scores and stage, normalised."""
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -38,7 +39,13 @@ class NetworkInputs:
     @property
     def n_points(self) -> int:
         """Nodes of the template."""
-        return len(self.coordinates)
+        return self.coordinates.shape[0]
+
+    def at(self, coordinates: Tensor) -> "NetworkInputs":
+        """Copy it for other normalised coordinates, (n_points, 3), on the device."""
+        other = copy.copy(self)
+        other.coordinates = coordinates
+        return other
 
     @staticmethod
     def describe(statistics: Statistics) -> dict[str, Any]:
@@ -62,7 +69,7 @@ class NetworkInputs:
     def rows(self, pca: Tensor, stage: Tensor) -> Tensor:
         """Lay out the inputs of every node: (B * n_points, n_features), sample by sample."""
         shared = self.features(pca, stage)
-        size = (len(shared), self.n_points, -1)
+        size = (shared.shape[0], self.n_points, -1)  # len() would fix the size of a traced batch
         return torch.cat(
             [self.coordinates.expand(*size), shared[:, None].expand(*size)], dim=2
         ).flatten(0, 1)

@@ -53,6 +53,8 @@ class TrainingMethod(ABC):
     architecture_name = "base"
     # For networks that see points as separate rows, as those of a batch normalisation.
     _shuffle_points_within_batch = False
+    # Whether a vertex is predicted by itself, so that a template may go through in pieces.
+    is_pointwise = False
     kind: ClassVar[NetworkKind | None] = None  # the row of a network of ours
 
     epochs: int
@@ -196,7 +198,7 @@ class TrainingMethod(ABC):
         InputError
             If ``forward`` gives another shape.
         """
-        rows, n_samples = self.inputs.rows(pca, stage), len(stage)
+        rows, n_samples = self.inputs.rows(pca, stage), stage.shape[0]
         order = None
         if self._shuffle_points_within_batch and torch.is_grad_enabled():
             order = torch.randperm(len(rows), device=rows.device)
@@ -239,6 +241,11 @@ class TrainingMethod(ABC):
 
     def load_artifacts(self, folder: Path) -> None:  # noqa: B027  a hook, not a duty
         """Read what `save_artifacts` wrote, before ``setup_inputs`` of a prediction."""
+
+    @property
+    def rows_per_sample(self) -> int:
+        """Rows of the widest arrays of a sample; a prediction takes samples by their number."""
+        return self.inputs.n_points
 
     # ------------------------------------------------------------------ the loss
 

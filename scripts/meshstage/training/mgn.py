@@ -79,6 +79,11 @@ class TrainPhysicsNeMoMGN(TrainPhysicsNeMoBase):
             raise InputError(f"the graph does not fit the template: {error}") from None
         self._graph = graph.to(device, self.inputs.coordinates.dtype)
 
+    @property
+    def rows_per_sample(self) -> int:
+        """Edges of the graph, or its nodes if they are more."""
+        return max(self.inputs.n_points, len(self._graph.edge_features))
+
     def forward(self, model: torch.nn.Module, node_feats: Tensor, batch_len: int) -> Tensor:
         """Predict from flattened features (batch_len * n_points, n_features)."""
         return model(node_feats, self._graph).flatten(0, 1)

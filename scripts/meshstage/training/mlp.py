@@ -15,6 +15,8 @@ class TrainPhysicsNeMoMLP(TrainPhysicsNeMoBase):
     model_tag = kind.tag
     architecture_name = "physicsnemo.models.mlp.FullyConnected"
 
+    is_pointwise = True
+
     layer_size: int
     num_layers: int
 
