@@ -1,9 +1,10 @@
 """Find what a model directory holds: ours, finished or in progress, or MONAI Physio's."""
 
 from dataclasses import dataclass
-from numbers import Integral
 from pathlib import Path
 from typing import Any, Literal
+
+import numpy as np
 
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
@@ -52,7 +53,7 @@ class ModelDirectory:
         if epoch is None:
             final = self.files / checkpoint_name(self.tag)
             return final if final.exists() else self.kept[-1]
-        if epoch != "best" and not isinstance(epoch, Integral):
+        if epoch != "best" and not isinstance(epoch, int | np.integer):
             raise InputError(f"epoch is {epoch!r}; give a whole number, or best")
         number = self._best_epoch() if epoch == "best" else int(epoch)
         path = self.files / checkpoint_name(self.tag, number)
