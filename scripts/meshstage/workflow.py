@@ -174,17 +174,12 @@ class WorkflowTrainPhysicsNeMo:
             stems, n_train = context.decide(lambda: self._read_cohort(directory))
             template = load_template(directory / TEMPLATE)
             subjects = load_subjects([directory / SUBJECTS / stem for stem in stems])
+            train, val = subjects[:n_train], subjects[n_train:]
             statistics = read_statistics(directory / STATISTICS)
-            train, val = (
-                PhaseSampleDataset(some, self.cache_max_samples, statistics, template.points)
-                if some
-                else None
-                for some in (subjects[:n_train], subjects[n_train:])
-            )
-            assert train is not None, "the constructor wants a manifest"
+            of_cohort = (self.cache_max_samples, statistics, template.points)
             _, losses, rmse_log = method.train(
-                train,
-                val,
+                PhaseSampleDataset(train, *of_cohort),
+                PhaseSampleDataset(val, *of_cohort) if val else None,
                 statistics,
                 context,
                 method.epochs,
