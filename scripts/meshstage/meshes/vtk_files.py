@@ -73,15 +73,15 @@ def read_legacy(path: Path, data: bytes) -> Any:
     reader = vtkGenericDataObjectReader()
     for kind in _LEGACY_KINDS:  # it takes the first array of each kind only, unless told to
         getattr(reader, f"ReadAll{kind}On")()
-    is_ascii = is_ascii_legacy(data)
-    if is_ascii:
-        data += f"\n\nFIELD end 1\n{_MARK} 1 1 int\n1\n".encode()
+    if not is_ascii_legacy(data):
+        return _read_file(reader, path)
+    data += f"\n\nFIELD end 1\n{_MARK} 1 1 int\n1\n".encode()
     reader.ReadFromInputStringOn()
     reader.SetBinaryInputString(data, len(data))  # type: ignore[arg-type]  # takes bytes
     mesh = _output(reader)
     # The field lands beside the arrays of whatever the file holds last.
     places = [mesh.GetPointData(), mesh.GetCellData(), mesh.GetFieldData()]
-    if is_ascii and not any(place.HasArray(_MARK) for place in places):
+    if not any(place.HasArray(_MARK) for place in places):
         raise refusal(
             "is truncated: it ends within a list of numbers", "copy or write the file again"
         )
