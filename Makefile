@@ -9,9 +9,11 @@ export PATH := $(CURDIR)/$(BIN):$(PATH)
 # The stamp makes a second call cheap; a changed lock file installs again.
 setup: $(VENV)/installed
 $(VENV)/installed: envs/requirements.lock
-	python3 -m venv $(VENV)
-	$(BIN)/pip install --quiet --requirement envs/requirements.lock
-	touch $@
+	@echo "setup: $$(grep -c == $<) packages of $< go into $(VENV); downloads some GB, takes minutes"
+	@python3 -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --requirement $<
+	@touch $@
+	@echo "setup: done; other make targets use $(VENV) by themselves"
 
 demo: setup
 	snakemake --profile profiles/local

@@ -1,7 +1,7 @@
 """Run a training script as one process, as ranks on one node, or on several nodes of a SLURM job.
 
 One process becomes plain Python. On one node, torchrun runs in this process. Inside a SLURM job,
-srun first starts this script once a node, so that SLURM's signals reach it.
+srun first starts this script once per node, so that SLURM's signals reach it.
 """
 
 import argparse
@@ -92,7 +92,7 @@ if __name__ == "__main__":
     parser = command_line.new_parser(__doc__)
     add = parser.add_argument
     add("--nodes", type=int, default=1, help="nodes of the job that this runs in")
-    add("--gpus-per-node", type=int, default=0, help="one rank each; 0 or 1: one process a node")
+    add("--gpus-per-node", type=int, default=0, help="one rank each; 0 or 1: one process per node")
     add("--dry-run", action="store_true", help="print the command that would start")
     # Given by this script to itself.
     add("--meet", metavar="HOST:PORT", help=argparse.SUPPRESS)

@@ -1,6 +1,7 @@
 """What the training scripts share: their options, and the call of the library."""
 
 import argparse
+import contextlib
 import logging
 import os
 import time
@@ -113,7 +114,10 @@ def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type
         note_signals()
     numbered = arguments.resume_from is None or arguments.sibling is not None
     if numbered and (rank is None or rank.rank == 0):
-        refuse_owned(output_directory(arguments.output, arguments.resume_from, arguments.sibling))
+        with output_directory(
+            arguments.output, arguments.resume_from, arguments.sibling
+        ) as directory:
+            refuse_owned(directory)
     from meshstage.training.distributed import distributed_context
 
     trainer = _make(method or load_class(kind.method))
@@ -130,7 +134,13 @@ def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type
     with distributed_context(arguments.device) as context:
         if not context.is_main:
             logging.getLogger("meshstage").setLevel(logging.ERROR)  # rank 0 says it for all
-        _train_on(context, trainer, arguments)
+        with contextlib.ExitStack() as stack:
+            output = context.decide(
+                lambda: stack.enter_context(
+                    output_directory(arguments.output, arguments.resume_from, arguments.sibling)
+                )
+            )
+            _train_on(context, trainer, arguments, output)
 
 
 def _make(method: type) -> "TrainPhysicsNeMoBase":
@@ -149,7 +159,10 @@ def _make(method: type) -> "TrainPhysicsNeMoBase":
 
 
 def _train_on(
-    context: "DistributedContext", trainer: "TrainPhysicsNeMoBase", arguments: argparse.Namespace
+    context: "DistributedContext",
+    trainer: "TrainPhysicsNeMoBase",
+    arguments: argparse.Namespace,
+    output: Path,
 ) -> None:
     """Read the samples, train, and leave a rank's traceback where it can be found."""
     import torch
@@ -158,12 +171,8 @@ def _train_on(
     from meshstage.cohort.subject import load_subjects
     from meshstage.cohort.template import load_template
     from meshstage.errors import ContinueLater
-    from meshstage.models.siblings import output_directory
     from meshstage.training.samples import PhaseSampleDataset
 
-    output = context.decide(
-        lambda: output_directory(arguments.output, arguments.resume_from, arguments.sibling)
-    )
     report = output / f"traceback_rank_{context.rank}.txt"
     try:
         report.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Print where runs are, from their files alone: epoch, loss, skill so far, time left."""
+"""Print how far runs are, from their files alone: epoch, loss, skill so far, time left."""
 
 import argparse
 import time
@@ -8,17 +8,17 @@ import command_line
 
 
 def main(arguments: argparse.Namespace) -> None:
-    """Print one line a run; again and again with --every, until all have finished."""
+    """Print one line per run; again and again with --every, until all have finished."""
     from meshstage.errors import InputError
-    from meshstage.models.watch import describe, read_progress
+    from meshstage.models.watch import describe, read_status
 
     while True:
         problems, finished = [], []
         for model in arguments.models:
             try:
-                progress = read_progress(model)
-                print(describe(progress), flush=True)
-                finished.append(progress.state == "finished")
+                status = read_status(model)
+                print(describe(status), flush=True)
+                finished.append(status.state == "finished")
             except InputError as error:  # the others are there all the same
                 problems += error.problems
         if problems:

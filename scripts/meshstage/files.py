@@ -22,6 +22,8 @@ Record = TypeVar("Record")
 
 _TEMPORARY_PREFIX = ".meshstage-"
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What CIFS, FUSE and shared folders answer to calls that they do not know.
+_UNSUPPORTED = {errno.EPERM, errno.ENOTSUP, errno.EINVAL}
 
 
 @contextmanager
@@ -66,18 +68,35 @@ def atomic(path: Path) -> Iterator[Path]:
             # mkstemp makes private files; a result is as readable as any other new file.
             umask = os.umask(0)
             os.umask(umask)
-            temporary.chmod(0o666 & ~umask)
-            _sync(temporary)
+            with _if_supported():
+                temporary.chmod(0o666 & ~umask)
+            _sync_path(temporary)
             temporary.replace(path)
-            _sync(path.parent)
+            _sync_path(path.parent)
         finally:
             temporary.unlink(missing_ok=True)
 
 
-def _sync(path: Path) -> None:
+@contextmanager
+def _if_supported() -> Iterator[None]:
+    """Let a file system do without a call that it does not know."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in _UNSUPPORTED:
+            raise
+
+
+def sync(descriptor: int) -> None:
+    """Flush an open file to disk, where the file system can."""
+    with _if_supported():
+        os.fsync(descriptor)
+
+
+def _sync_path(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        sync(descriptor)
     finally:
         os.close(descriptor)
 

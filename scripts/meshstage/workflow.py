@@ -3,6 +3,7 @@
 The steps are those of the workflow's rules: template, ingest, check, statistics, training.
 """
 
+import contextlib
 import logging
 from collections.abc import Sequence
 from pathlib import Path
@@ -168,9 +169,9 @@ class WorkflowTrainPhysicsNeMo:
             If a signal or the deadline ended it; the same call goes on, unless it resumes.
         """
         method = self.training_method
-        with distributed_context() as context:
+        with distributed_context() as context, contextlib.ExitStack() as stack:
             _set_up_logging(self.log_level, context)
-            directory = context.decide(self._choose_directory)
+            directory = context.decide(lambda: stack.enter_context(self._directory()))
             stems, n_train = context.decide(lambda: self._read_cohort(directory))
             template = load_template(directory / TEMPLATE)
             subjects = load_subjects([directory / SUBJECTS / stem for stem in stems])
@@ -201,7 +202,7 @@ class WorkflowTrainPhysicsNeMo:
                 "val_rmse_log": rmse_log,
             }
 
-    def _choose_directory(self) -> Path:
+    def _directory(self) -> contextlib.AbstractContextManager[Path]:
         if self.resume_from is not None:
             load_checkpoint(self.resume_from)  # before a sibling's number is taken
         return directory_of_run(self.output_directory, self.resume_from, None)

@@ -148,6 +148,7 @@ def test_what_may_not_change_is_told_old_and_new_and_nothing_is_touched(folder, 
 )
 def test_what_may_change_is_recorded(folder, settings):
     assert position(folder.open(settings)) == (9, 3)
+    folder.save_recovery(payload(9, done=4))
     assert read_json(folder.live / "settings.json") == settings
 
 
@@ -165,6 +166,7 @@ def test_settings_may_change_while_nothing_is_trained(tmp_path):
     folder = RunFolder(tmp_path / "model", "mlp")
     folder.open(SETTINGS)
     folder.open(changed(fixed={"learning_rate": 3.0}))
+    assert not folder.output.exists()
 
 
 def test_temporary_files_of_a_killed_writer_are_removed(folder):
@@ -184,9 +186,16 @@ def finish(folder: RunFolder) -> None:
     folder.finish(SETTINGS, FILES)
 
 
-def test_the_finished_files_are_there_and_only_they(folder):
+FINISHED = sorted([*FILES, "complete.json", "live"])
+KEPT = sorted([*FILES, "settings.json"])
+
+
+def test_the_finished_files_are_there_and_live_keeps_a_link_of_each(folder):
     finish(folder)
-    assert names(folder.output) == sorted([*FILES, "complete.json"])
+    assert names(folder.output) == FINISHED
+    assert names(folder.live) == KEPT
+    for name in FILES:
+        assert (folder.output / name).samefile(folder.live / name)
     assert load_checkpoint(folder.output / "mlp_stage_model.pt")["epoch"] == 10
     assert folder.is_complete(SETTINGS)
 
@@ -197,7 +206,39 @@ def test_a_file_system_without_hard_links_gets_copies(folder, monkeypatch):
 
     monkeypatch.setattr(os, "link", refuse)
     finish(folder)
-    assert names(folder.output) == sorted([*FILES, "complete.json"])
+    assert names(folder.output) == FINISHED
+    (folder.output / "mlp_stage_model.pt").unlink()
+    assert folder.is_complete(SETTINGS)
+    assert load_checkpoint(folder.output / "mlp_stage_model.pt")["epoch"] == 10
+
+
+def test_finished_files_that_were_deleted_are_restored(folder, caplog):
+    """Snakemake deletes the outputs of a job that failed, also one that failed after its end."""
+    finish(folder)
+    before = {name: (folder.output / name).read_bytes() for name in FILES}
+    for name in FILES:
+        (folder.output / name).unlink()
+    assert folder.is_complete(SETTINGS)
+    assert "restoring 3 deleted files" in caplog.text
+    assert {name: (folder.output / name).read_bytes() for name in FILES} == before
+    assert names(folder.output) == FINISHED
+
+
+def test_a_refused_start_restores_nothing(folder):
+    finish(folder)
+    (folder.output / "mlp_stage_model.pt").unlink()
+    with pytest.raises(InputError, match="epochs was 10 and is 20"):
+        folder.is_complete(changed(epochs=20))
+    assert not (folder.output / "mlp_stage_model.pt").exists()
+    assert names(folder.live) == KEPT
+
+
+def test_a_run_whose_record_was_deleted_is_still_compared(folder):
+    finish(folder)
+    (folder.output / "complete.json").unlink()
+    assert not folder.is_complete(SETTINGS)
+    with pytest.raises(InputError, match=r"learning_rate was 0\.1 and is 0\.2"):
+        folder.open(changed(fixed={"learning_rate": 0.2}))
 
 
 def test_killed_between_links_and_record_the_run_is_still_in_progress(folder, monkeypatch):
@@ -213,12 +254,12 @@ def test_killed_between_links_and_record_the_run_is_still_in_progress(folder, mo
 
 
 def test_killed_between_record_and_clean_up_it_is_complete(folder, monkeypatch):
-    monkeypatch.setattr("meshstage.models.live.shutil.rmtree", lambda *a: 1 / 0)
+    monkeypatch.setattr(RunFolder, "_tidy", lambda *a: 1 / 0)
     with pytest.raises(ZeroDivisionError):
         finish(folder)
     monkeypatch.undo()
     assert folder.is_complete(SETTINGS)
-    assert not folder.live.exists()
+    assert names(folder.live) == KEPT
 
 
 @pytest.mark.parametrize(
@@ -231,17 +272,19 @@ def test_killed_between_record_and_clean_up_it_is_complete(folder, monkeypatch):
 )
 def test_a_finished_model_is_never_replaced(folder, settings, said):
     finish(folder)
-    before = {name: (folder.output / name).read_bytes() for name in names(folder.output)}
+    before = {name: (folder.output / name).read_bytes() for name in FILES}
     with pytest.raises(InputError) as caught:
         folder.is_complete(settings)
     for text in (said, "new run id", "resume", "delete the folder by hand", str(folder.output)):
         assert text in str(caught.value)
-    assert before == {name: (folder.output / name).read_bytes() for name in names(folder.output)}
+    assert before == {name: (folder.output / name).read_bytes() for name in FILES}
+    assert names(folder.output) == FINISHED
 
 
-def test_a_finished_model_with_a_file_missing_is_told(folder):
+def test_a_finished_model_with_a_file_missing_for_good_is_told(folder):
     finish(folder)
-    (folder.output / "training_losses.json").unlink()
+    for where in (folder.output, folder.live):
+        (where / "training_losses.json").unlink()
     with pytest.raises(InputError, match=r"training_losses\.json of it is missing"):
         folder.is_complete(SETTINGS)
 

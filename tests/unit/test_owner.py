@@ -13,7 +13,7 @@ import pytest
 
 from meshstage.errors import InputError
 from meshstage.models import owner
-from meshstage.models.owner import is_gone, owned, refuse_owned
+from meshstage.models.owner import is_alive, owned, refuse_owned
 
 SCRIPTS = Path(owner.__file__).parents[2]
 # A process that owns a run until it is killed; needs neither torch nor physicsnemo.
@@ -22,10 +22,10 @@ import sys, time
 from pathlib import Path
 sys.path.insert(0, sys.argv[1])
 from meshstage.errors import InputError
-from meshstage.training import owner
+from meshstage.models import owner
 run, seconds, think = Path(sys.argv[2]), float(sys.argv[3]), float(sys.argv[4])
-is_gone = owner.is_gone
-owner.is_gone = lambda found: (time.sleep(think), is_gone(found))[1]
+is_alive = owner.is_alive
+owner.is_alive = lambda found: (time.sleep(think), is_alive(found))[1]
 print("ready", flush=True)
 while think and not run.with_name("go").exists():
     pass
@@ -138,7 +138,7 @@ def test_a_lock_that_was_cut_short_names_nobody(run):
 
 
 def test_another_host_without_a_job_cannot_be_asked():
-    assert not is_gone(lock(host="elsewhere", job=None))
+    assert is_alive(lock(host="elsewhere", job=None)) is None
 
 
 def test_this_job_on_another_host(tmp_path, monkeypatch):
@@ -149,38 +149,38 @@ def test_this_job_on_another_host(tmp_path, monkeypatch):
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    assert is_gone(lock(host="elsewhere", restart="0"))
-    assert not is_gone(lock(host="elsewhere", restart="1"))
-    assert not is_gone(lock(host="elsewhere", restart=None))  # it could not be asked then
+    assert is_alive(lock(host="elsewhere", restart="0")) is False
+    assert is_alive(lock(host="elsewhere", restart="1")) is None
+    assert is_alive(lock(host="elsewhere", restart=None)) is None  # it could not be asked then
     squeue.unlink()  # SLURM does not answer: nothing is known
     for restart in (None, "0"):
-        assert not is_gone(lock(host="elsewhere", restart=restart))
+        assert is_alive(lock(host="elsewhere", restart=restart)) is None
 
 
 @pytest.mark.parametrize(
-    ("answer", "gone"),
+    ("answer", "alive"),
     [
-        ("echo RUNNING", False),
-        ("echo PENDING", False),
-        ("echo COMPLETING", False),
-        ("echo COMPLETED", True),
-        ("echo TIMEOUT", True),
-        ("true", True),  # SLURM has forgotten it
-        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", True),
-        ("echo 'slurm_load_jobs error: Unable to contact controller' >&2; exit 1", False),
+        ("echo RUNNING", True),
+        ("echo PENDING", True),
+        ("echo COMPLETING", True),
+        ("echo COMPLETED", False),
+        ("echo TIMEOUT", False),
+        ("true", False),  # SLURM has forgotten it
+        ("echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1", False),
+        ("echo 'slurm_load_jobs error: Unable to contact controller' >&2; exit 1", None),
     ],
 )
-def test_squeue_says_whether_a_job_is_over(tmp_path, monkeypatch, answer, gone):
+def test_squeue_says_whether_a_job_is_over(tmp_path, monkeypatch, answer, alive):
     squeue = tmp_path / "squeue"
     squeue.write_text(f"#!/bin/sh\ncase \"$*\" in *'--jobs 12 '*) ;; *) exit 9;; esac\n{answer}\n")
     squeue.chmod(0o755)
     monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
-    assert is_gone(lock(host="elsewhere", job="12")) is gone
+    assert is_alive(lock(host="elsewhere", job="12")) is alive
 
 
 def test_without_squeue_a_job_is_not_known_to_be_over(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert not is_gone(lock(host="elsewhere", job="12"))
+    assert is_alive(lock(host="elsewhere", job="12")) is None
 
 
 def test_release_leaves_a_lock_that_is_somebody_elses(run):

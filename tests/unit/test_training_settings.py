@@ -2,7 +2,6 @@
 
 import json
 import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,7 +13,6 @@ from meshstage.errors import ContinueLater, InputError
 from meshstage.models import siblings
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.names import checkpoint_name
-from meshstage.models.siblings import output_directory
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.samples import PhaseSampleDataset
 from shared_data import shared
@@ -319,41 +317,3 @@ def test_setters_refuse_what_cannot_be(value):
     if value not in (2.5,):
         with pytest.raises(InputError, match="learning_rate is"):
             trainer.set_learning_rate(value)
-
-
-# ---------------------------------------------------------------- siblings
-
-
-def test_siblings_are_numbered_beside_their_run(tmp_path):
-    run_directory, checkpoint = tmp_path / "run", tmp_path / "c.pt"
-    assert output_directory(run_directory, None, None) == run_directory
-    assert output_directory(run_directory, checkpoint, None) == tmp_path / "run_1"
-    assert output_directory(run_directory, checkpoint, None) == tmp_path / "run_2"
-    assert output_directory(run_directory, checkpoint, 2) == tmp_path / "run_2"
-    with pytest.raises(InputError, match="needs --resume-from"):
-        output_directory(run_directory, None, 1)
-    with pytest.raises(InputError, match="numbered from 1"):
-        output_directory(run_directory, checkpoint, 0)
-
-
-@pytest.mark.spawn
-def test_resumes_at_the_same_moment_take_different_directories(tmp_path):
-    """Eight processes wait for one file and then ask at once."""
-    program = """
-import sys, time
-from pathlib import Path
-sys.path.insert(0, sys.argv[1])
-from meshstage.training.siblings import output_directory
-folder = Path(sys.argv[2])
-print("ready", flush=True)
-while not (folder / "go").exists():
-    pass
-print(output_directory(folder / "run", folder / "c.pt", None), flush=True)
-"""
-    scripts = Path(siblings.__file__).parents[2]
-    command = [sys.executable, "-c", program, str(scripts), str(tmp_path)]
-    processes = [subprocess.Popen(command, stdout=subprocess.PIPE, text=True) for _ in range(8)]
-    assert all(process.stdout.readline() == "ready\n" for process in processes)
-    (tmp_path / "go").touch()
-    taken = {process.communicate()[0].strip() for process in processes}
-    assert taken == {str(tmp_path / f"run_{n}") for n in range(1, 9)}

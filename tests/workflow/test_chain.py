@@ -42,7 +42,7 @@ def weights_of(project: Project) -> bytes:
     return (project.folder / MODEL / "mgn_stage_model.pt").read_bytes()
 
 
-def test_every_declared_file_is_there_and_the_live_folder_is_gone(trained):
+def test_every_declared_file_is_there_and_nobody_owns_the_run(trained):
     files = {path.name for path in (trained.folder / MODEL).iterdir()}
     assert {
         "mgn_stage_model.pt",
@@ -59,7 +59,7 @@ def test_every_declared_file_is_there_and_the_live_folder_is_gone(trained):
         "complete.json",
         "events.jsonl",
     } <= files
-    assert not {"live", "owner.json"} & files
+    assert "owner.json" not in files
 
 
 def test_evaluation_has_one_row_a_subject_and_phase(trained):

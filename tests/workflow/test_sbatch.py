@@ -231,8 +231,9 @@ def test_the_profile_for_several_nodes_differs_in_train_alone():
 
 
 @pytest.mark.parametrize("name", PROFILES)
-def test_profiles_rerun_what_is_incomplete_and_explain_every_entry(name):
+def test_profiles_keep_and_rerun_what_is_incomplete_and_explain_every_entry(name):
     assert profile_of(name)["rerun-incomplete"] is True
+    assert profile_of(name)["keep-incomplete"] is True
     lines = (ROOT / "profiles" / name / "profile.yaml").read_text().splitlines()
     for above, line in itertools.pairwise(lines):
         if line and not line.startswith((" ", "#")):

@@ -49,7 +49,7 @@ class Shape:
     nodes : int
         Machines.
     gpus : int
-        GPUs a node, one process each; 0 is one process without one.
+        GPUs per node, one process each; 0 is one process without one.
 
     Raises
     ------
@@ -69,19 +69,19 @@ class Shape:
 
     @property
     def ranks_per_node(self) -> int:
-        """Processes a node."""
+        """Processes per node."""
         return max(1, self.gpus)
 
 
 def shape_of(resources: Mapping[str, Any]) -> Shape:
-    """Read nodes and GPUs a node from a Snakemake job's resources.
+    """Read nodes and GPUs per node from a Snakemake job's resources.
 
     Parameters
     ----------
     resources : mapping
         With what the profiles set: ``nodes`` (1 without it) and the GPUs in one of the forms
         that the SLURM plugin turns into options: ``--gpus-per-node`` in ``slurm_extra``,
-        ``gres: gpu:2`` (a node), or ``gpu`` (in all).
+        ``gres: gpu:2`` (per node), or ``gpu`` (in all).
 
     Raises
     ------

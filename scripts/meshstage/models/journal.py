@@ -1,4 +1,4 @@
-"""What a training tells while it runs: log lines, ``events.jsonl`` and TensorBoard scalars."""
+"""What a training records while it runs: log lines, ``events.jsonl`` and TensorBoard scalars."""
 
 import json
 import logging

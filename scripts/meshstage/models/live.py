@@ -1,4 +1,9 @@
-"""The folder of a run in progress, and how it becomes a finished model."""
+"""The folder of a run in progress, and how it becomes a finished model that is not lost.
+
+Whoever runs the training may delete the finished files: Snakemake does, if the process dies while
+it exits, or if another declared file is missing. ``live/`` is declared by no rule, so it keeps a
+second name (a hard link, which takes no space) of every finished file, and of the settings.
+"""
 
 import logging
 import os
@@ -15,11 +20,12 @@ from meshstage.models.names import COMPLETE, LIVE, checkpoint_epochs, checkpoint
 
 _log = logging.getLogger(__name__)
 _KEEP = 2  # recovery checkpoints: the newest, and one more in case it turns out damaged
+_SETTINGS = "settings.json"
 _RECOVERY = re.compile(r"recovery_(\d+)_(\d+)\.pt")
 
 
 class RunFolder:
-    """Where one run lives: ``live/`` while it trains, its own files when it is finished.
+    """Where one run lives: in ``live/`` while it trains, in its output folder once finished.
 
     Parameters
     ----------
@@ -36,16 +42,20 @@ class RunFolder:
         self.live = output / LIVE
         self.tag = tag
         self._defaults = defaults or {}
+        self._unrecorded: dict[str, Any] | None = None
 
     # ------------------------------------------------------------------ what stands there
 
     def is_complete(self, settings: dict[str, Any]) -> bool:
-        """Say whether a finished model with these settings and data stands here.
+        """Say whether a finished model with these settings and data is here.
+
+        Finished files that were deleted since are restored from ``live/``.
 
         Raises
         ------
         InputError
-            If a finished model stands here that was trained otherwise, or is not whole.
+            If the finished model here was trained with other settings or data, or if one of its
+            files is missing in ``live/`` too.
         """
         if not (self.output / COMPLETE).exists():
             final = self.output / checkpoint_name(self.tag)
@@ -59,7 +69,8 @@ class RunFolder:
                 )
             return False
         complete = read_json(self.output / COMPLETE)
-        missing = [name for name in complete["files"] if not (self.output / name).exists()]
+        deleted = [name for name in complete["files"] if not (self.output / name).exists()]
+        missing = [name for name in deleted if not (self.live / name).exists()]
         differences = self._differences(
             complete["settings"], settings, ("epochs", "rmse_log_interval")
         )
@@ -74,12 +85,18 @@ class RunFolder:
                     file=str(self.output),
                 )
             )
-        # A kill between the record and the clean-up leaves the live folder.
-        shutil.rmtree(self.live, ignore_errors=True)
+        if deleted:
+            _log.warning("restoring %d deleted files of %s", len(deleted), self.output)
+        for name in deleted:
+            self._link(name)
+        self._tidy(complete["files"])  # a kill may have come between the record and this
         return True
 
     def open(self, settings: dict[str, Any]) -> dict[str, Any] | None:
         """Start or go on: find the newest checkpoint that is good, and compare settings.
+
+        Nothing is written: the settings are recorded with the first checkpoint, so that a run
+        that is refused later on leaves nothing behind.
 
         Parameters
         ----------
@@ -97,10 +114,9 @@ class RunFolder:
         InputError
             If the run in progress was started with other settings or data.
         """
-        self.live.mkdir(parents=True, exist_ok=True)
         for folder in (self.live, self.output):
             remove_temporaries(folder)
-        record = self.live / "settings.json"
+        record = self.live / _SETTINGS
         newest = self._newest_good()
         if record.exists() and newest is not None:
             old = read_json(record)
@@ -115,7 +131,7 @@ class RunFolder:
                         file=str(self.live),
                     )
                 )
-        write_json(record, settings)
+        self._unrecorded = settings
         return newest
 
     def _lost_epochs(
@@ -155,14 +171,20 @@ class RunFolder:
 
     def keep(self, epoch: int, payload: dict[str, Any]) -> None:
         """Save one of the declared per-epoch models."""
-        save_checkpoint(self._kept(epoch), payload)
+        self._save(self._kept(epoch), payload)
 
     def save_recovery(self, payload: dict[str, Any]) -> None:
         """Save where training is, and drop all but the newest two."""
         name = f"recovery_{payload['epoch']:05d}_{payload['training_state']['done']:07d}.pt"
-        save_checkpoint(self.live / name, payload)
+        self._save(self.live / name, payload)
         for _, old in self._recoveries()[_KEEP:]:
             old.unlink()
+
+    def _save(self, path: Path, payload: dict[str, Any]) -> None:
+        if self._unrecorded is not None:
+            write_json(self.live / _SETTINGS, self._unrecorded)
+            self._unrecorded = None
+        save_checkpoint(path, payload)
 
     def _recoveries(self) -> list[tuple[tuple[int, int], Path]]:
         """Find recovery checkpoints, the newest first, each with its epoch and samples."""
@@ -208,14 +230,28 @@ class RunFolder:
     # ------------------------------------------------------------------ the end
 
     def finish(self, settings: dict[str, Any], names: Iterable[str]) -> None:
-        """Link the finished files into place, record that they are whole, remove ``live/``."""
+        """Link the finished files into place and record that they are whole.
+
+        ``live/`` keeps the other link of each, and the settings; the rest of it is removed.
+        """
         names = list(names)
         for name in names:
-            with atomic(self.output / name) as temporary:
-                temporary.unlink()
-                try:
-                    os.link(self.live / name, temporary)
-                except OSError:  # a file system without hard links
-                    shutil.copyfile(self.live / name, temporary)
+            self._link(name)
         write_json(self.output / COMPLETE, {"settings": settings, "files": names})
-        shutil.rmtree(self.live)
+        self._tidy(names)
+
+    def _link(self, name: str) -> None:
+        """Give a file of ``live/`` a second name among the finished ones."""
+        with atomic(self.output / name) as temporary:
+            temporary.unlink()
+            try:
+                os.link(self.live / name, temporary)
+            except OSError:  # a file system without hard links
+                shutil.copyfile(self.live / name, temporary)
+
+    def _tidy(self, finished: Iterable[str]) -> None:
+        """Remove from ``live/`` what a finished run no longer needs."""
+        kept = {*finished, _SETTINGS}
+        for path in self.live.glob("*"):
+            if path.name not in kept:
+                path.unlink()

@@ -10,6 +10,8 @@ RMSE_JSON = "training_validation_rmse.json"
 RMSE_CSV = "training_validation_rmse.csv"
 COMPLETE = "complete.json"
 LIVE = "live"
+EVENTS = "events.jsonl"
+OWNER = "owner.json"
 
 
 def checkpoint_epochs(start: int, epochs: int, interval: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""One owner a run: a lock that names host, process and job, and that a dead owner loses."""
+"""One owner per run: a lock that names host, process and job, and that a dead owner loses."""
 
 import fcntl
 import json
@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from meshstage.errors import InputError, Problem
-from meshstage.files import writing
+from meshstage.files import sync, writing
+from meshstage.models.names import OWNER
 
 _FINISHED = {"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL"}
 _FINISHED |= {"OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}
@@ -64,27 +65,27 @@ def _restarts(job: str) -> str | None:
     return answer.stdout.strip() or None if answer else None
 
 
-def _job_is_over(job: str) -> bool:
-    """Whether SLURM says that a job has ended; False where it cannot be asked."""
+def _job_is_running(job: str) -> bool | None:
+    """Whether SLURM says that a job has not ended; None if it does not answer."""
     answer = _squeue(job, "--format", "%T")
     if answer is None:
-        return False
+        return None
     if answer.returncode:
-        return "Invalid job id" in answer.stderr
-    return set(answer.stdout.split()) <= _FINISHED
+        return False if "Invalid job id" in answer.stderr else None
+    return not set(answer.stdout.split()) <= _FINISHED
 
 
-def is_gone(owner: dict[str, Any]) -> bool:
-    """Whether the process that a lock names has certainly ended."""
+def is_alive(owner: dict[str, Any]) -> bool | None:
+    """Whether the process that a lock names still runs; None if that cannot be known here."""
     if owner["host"] == platform.node():
-        return owner["boot"] != _boot() or _start_ticks(owner["pid"]) != owner["started"]
+        return owner["boot"] == _boot() and _start_ticks(owner["pid"]) == owner["started"]
     if not owner["job"]:
-        return False
+        return None
     if owner["job"] == os.environ.get("SLURM_JOB_ID"):
         # Requeued, its first life is over; else it may be another step of this job.
         lives = {owner["restart"], _restarts(owner["job"])}
-        return len(lives) == 2 and None not in lives
-    return _job_is_over(owner["job"])
+        return False if len(lives) == 2 and None not in lives else None
+    return _job_is_running(owner["job"])
 
 
 def _parse(text: str) -> dict[str, Any] | None:
@@ -95,6 +96,11 @@ def _parse(text: str) -> dict[str, Any] | None:
         return None
 
 
+def read_owner(directory: Path) -> dict[str, Any] | None:
+    """Read who owns a run's folder, living or not; None if nobody does."""
+    return _parse(_read(directory / OWNER) or "")
+
+
 def refuse_owned(directory: Path) -> None:
     """Say at once what ``owned`` would say, before anything that takes time.
 
@@ -103,10 +109,8 @@ def refuse_owned(directory: Path) -> None:
     InputError
         If another living process owns the run.
     """
-    path = directory / "owner.json"
-    owner = _parse(_read(path) or "")
-    if owner and not is_gone(owner):
-        raise InputError(_owned_by(owner, path))
+    if owner := read_owner(directory):
+        _refuse_living(owner, directory / OWNER)
 
 
 @contextmanager
@@ -123,20 +127,20 @@ def owned(directory: Path) -> Iterator[str | None]:
     InputError
         If another living process owns the run; it names host, process and job.
     """
-    path, me = directory / "owner.json", _this_process()
+    path, me = directory / OWNER, _this_process()
     with writing(path):
         directory.mkdir(parents=True, exist_ok=True)
         with _alone_with(path) as stream:
             owner = _parse(stream.read())
-            if owner and not is_gone(owner):
-                raise InputError(_owned_by(owner, path))
+            if owner:
+                _refuse_living(owner, path)
             stream.seek(0)
             stream.truncate()
             json.dump(me, stream)
             stream.flush()
-            os.fsync(stream.fileno())
+            sync(stream.fileno())
     try:
-        yield f"took the run over from {_name(owner)}, which is gone" if owner else None
+        yield f"took the run over from {name_of(owner)}, which is gone" if owner else None
     finally:
         # Somebody may have renamed the folder; and a run that was refused leaves no empty one.
         with suppress(OSError):
@@ -146,16 +150,21 @@ def owned(directory: Path) -> Iterator[str | None]:
             directory.rmdir()
 
 
-def _name(owner: dict[str, Any]) -> str:
+def name_of(owner: dict[str, Any]) -> str:
+    """Name an owner for people: process, host and SLURM job."""
     job = f" (SLURM job {owner['job']})" if owner["job"] else ""
     return f"process {owner['pid']} on {owner['host']}{job}"
 
 
-def _owned_by(owner: dict[str, Any], path: Path) -> Problem:
-    return Problem(
-        f"this run is owned by {_name(owner)}",
-        todo="wait for it or end it; if it is certainly gone, delete this file",
-        file=str(path),
+def _refuse_living(owner: dict[str, Any], path: Path) -> None:
+    if is_alive(owner) is False:
+        return
+    raise InputError(
+        Problem(
+            f"this run is owned by {name_of(owner)}",
+            todo="wait for it or end it; if it is certainly gone, delete this file",
+            file=str(path),
+        )
     )
 
 

@@ -1,4 +1,4 @@
-"""Where a run is, from its files alone: also on a login node while the job runs elsewhere."""
+"""How far a run is, from its files alone: also on a login node while the job runs elsewhere."""
 
 import json
 import statistics
@@ -11,21 +11,26 @@ from typing import Any
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.models.names import COMPLETE, EVENTS
+from meshstage.models.owner import is_alive, name_of, read_owner
 
 _RECENT_EPOCHS = 20
 _SILENT = timedelta(minutes=10)
+_FINISHED, _TRAINING = "finished", "training"
+_LEFT, _STOPPED = "left, to be continued", "stopped, not finished"
 
 
 @dataclass(frozen=True)
-class Progress:
-    """Where a run is.
+class Status:
+    """How far a run is, and whether it goes on.
 
     Parameters
     ----------
     name : str
     state : str
-        "training", "left, to be continued", "finished", or "silent" (nothing was written for
-        ten minutes and ten epochs' time; before the first epoch has ended, for a day).
+        "finished"; "left, to be continued", if it saved and left by itself; "stopped, not
+        finished", if the process that owned it is gone, or nobody owns it; otherwise "training",
+        or "silent" if nothing was written for ten minutes and for ten epochs' time (before the
+        first epoch has ended, for a day).
     epoch, epochs : int
         Last finished epoch, and how many there will be.
     loss : float, optional
@@ -41,6 +46,8 @@ class Progress:
     seconds_left : float, optional
     since : timedelta
         Time since the last event.
+    elsewhere : str, optional
+        The owner, where this machine cannot know whether it still runs.
     """
 
     name: str
@@ -54,10 +61,11 @@ class Progress:
     skipped: int = 0
     seconds_left: float | None = None
     since: timedelta = timedelta(0)
+    elsewhere: str | None = None
 
 
-def read_progress(model: Path, now: datetime | None = None) -> Progress:
-    """Read where a run is.
+def read_status(model: Path, now: datetime | None = None) -> Status:
+    """Read how far a run is.
 
     Parameters
     ----------
@@ -85,11 +93,13 @@ def read_progress(model: Path, now: datetime | None = None) -> Progress:
     rmse, best = _rmse(epochs)
     since = (now or datetime.now(UTC)) - datetime.fromisoformat(events[-1]["time"])
     pace = _seconds_an_epoch(events)
+    owner = read_owner(model)
+    alive = is_alive(owner) if owner else False
     finished = (model / COMPLETE).exists()
     left = None if pace is None or finished else pace * max(0, total - newest)
-    return Progress(
+    return Status(
         name=model.name,
-        state=_state(events, finished, since, pace),
+        state=_state(events, finished, owner, alive, since, pace),
         epoch=newest,
         epochs=total,
         loss=losses[-1] if losses else None,
@@ -99,6 +109,7 @@ def read_progress(model: Path, now: datetime | None = None) -> Progress:
         skipped=sum(event["event"] == "skip" for event in events),
         seconds_left=left,
         since=since,
+        elsewhere=name_of(owner) if owner and alive is None and not finished else None,
     )
 
 
@@ -165,14 +176,21 @@ def _seconds_an_epoch(events: Sequence[dict[str, Any]]) -> float | None:
 
 
 def _state(
-    events: Sequence[dict[str, Any]], finished: bool, since: timedelta, pace: float | None
+    events: Sequence[dict[str, Any]],
+    finished: bool,
+    owner: dict[str, Any] | None,
+    alive: bool | None,
+    since: timedelta,
+    pace: float | None,
 ) -> str:
     if finished:
-        return "finished"
-    if events[-1]["event"] == "leave":
-        return "left, to be continued"
+        return _FINISHED
+    if alive is False:
+        # Whoever leaves by itself gives the run up.
+        left = events[-1]["event"] == "leave" and owner is None
+        return _LEFT if left else _STOPPED
     patience = max(_SILENT, timedelta(seconds=10 * pace)) if pace else timedelta(days=1)
-    return "silent" if since > patience else "training"
+    return "silent" if since > patience else _TRAINING
 
 
 def _skill(model: Path, rmse: dict[str, tuple[int, float]]) -> dict[str, float]:
@@ -184,24 +202,29 @@ def _skill(model: Path, rmse: dict[str, tuple[int, float]]) -> dict[str, float]:
     return {split: 1 - rmse[split][1] / mean for split, mean in means.items() if mean}
 
 
-def describe(progress: Progress) -> str:
-    """Say where a run is, in one line."""
-    parts = [f"{progress.name}: {progress.state}", f"epoch {progress.epoch}/{progress.epochs}"]
-    if progress.loss is not None:
-        parts.append(f"loss {progress.loss:.4g}")
-    for split, (epoch, value) in progress.rmse.items():
+def describe(status: Status) -> str:
+    """Say how far a run is, in one line."""
+    state = status.state
+    if state in (_LEFT, _STOPPED):
+        state += ": the same command goes on"
+    if status.elsewhere is not None:
+        state += f" by {status.elsewhere}, which cannot be asked from here"
+    parts = [f"{status.name}: {state}", f"epoch {status.epoch}/{status.epochs}"]
+    if status.loss is not None:
+        parts.append(f"loss {status.loss:.4g}")
+    for split, (epoch, value) in status.rmse.items():
         text = f"{split} RMSE {value:.4g}"
-        if split in progress.skill:
-            text += f", skill {progress.skill[split]:.2f}"
+        if split in status.skill:
+            text += f", skill {status.skill[split]:.2f}"
         parts.append(f"{text} (epoch {epoch})")
-    if progress.best is not None:
-        parts.append(f"best epoch {progress.best[0]}")
-    if progress.skipped:
-        parts.append(f"{progress.skipped} steps skipped (loss not finite)")
-    if progress.state == "training" and progress.seconds_left is not None:
-        parts.append(f"{_duration(progress.seconds_left)} left")
-    if progress.state != "finished":
-        parts.append(f"last sign of life {_duration(progress.since.total_seconds())} ago")
+    if status.best is not None:
+        parts.append(f"best epoch {status.best[0]}")
+    if status.skipped:
+        parts.append(f"{status.skipped} steps skipped (loss not finite)")
+    if status.state == _TRAINING and status.seconds_left is not None:
+        parts.append(f"{_duration(status.seconds_left)} left")
+    if status.state != _FINISHED:
+        parts.append(f"last sign of life {_duration(status.since.total_seconds())} ago")
     return "; ".join(parts)
 
 
