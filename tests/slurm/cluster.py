@@ -26,7 +26,7 @@ NODES = ("n1", "n2")
 HAS_CGROUPS = os.access("/sys/fs/cgroup/freezer/cgroup.procs", os.W_OK)
 
 # Time limits are enforced every 30 s. SLURM counts whole minutes, and processes get KillWait
-# between SIGTERM and SIGKILL. `config_overrides`: the nodes claim more CPUs than there are.
+# between SIGTERM and SIGKILL. Jobs are looked at as soon as they come, not once per interval. `config_overrides`: the nodes claim more CPUs than there are.
 SLURM_CONF = """\
 ClusterName=meshstage
 SlurmctldHost={host}(127.0.0.1)
@@ -46,7 +46,7 @@ ProctrackType=proctrack/{tracking}
 TaskPlugin=task/none
 SelectType=select/cons_tres
 SelectTypeParameters=CR_CPU_Memory
-SchedulerParameters=sched_interval=5,batch_sched_delay=1
+SchedulerParameters=sched_interval=1,batch_sched_delay=0,sched_min_interval=0,bf_interval=2
 SwitchType=switch/none
 MpiDefault=none
 JobAcctGatherType=jobacct_gather/none

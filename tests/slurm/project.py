@@ -16,6 +16,7 @@ REPOSITORY = Path(__file__).parents[2]
 COLUMNS = ("run", "network", "epochs", "rmse_log_interval", "batch_size")
 COLUMNS += ("processor_size", "hidden_dim", "num_layers")
 _PYTHON = Path(sys.executable).parent
+SNAKEMAKE = [sys.executable, str(Path(__file__).with_name("snakemake_often.py"))]
 _HEADS: list[subprocess.Popen[str]] = []
 
 
@@ -99,7 +100,7 @@ class Project:
         profile["set-resources"]["train"] = settings
         profile["set-threads"] = {"train": 2}
         profile["default-resources"]["mem_mb"] = 1000
-        # There is no accounting here; the polling starts early, since the jobs are short.
+        # There is no accounting here.
         profile |= {"slurm-status-command": "squeue", "latency-wait": 10, "retries": 0}
         profile["slurm-init-seconds-before-status-checks"] = 2
         folder = self.directory / "profiles/test"
@@ -124,7 +125,7 @@ class Project:
 
     def start(self, *targets: str) -> subprocess.Popen[str]:
         """Start Snakemake with the profile ``test``."""
-        command = ["snakemake", "--profile", "profiles/test", "--", *targets]
+        command = [*SNAKEMAKE, "--profile", "profiles/test", "--", *targets]
         head = subprocess.Popen(
             command,
             cwd=self.directory,

@@ -2,13 +2,14 @@
 
 import json
 import os
+import shlex
 import signal
 import statistics
 
 import pytest
 
 from slurm.cluster import HAS_CGROUPS, cluster, missing_programs
-from slurm.project import Project, end_heads, wait_for
+from slurm.project import SNAKEMAKE, Project, end_heads, wait_for
 
 pytestmark = pytest.mark.timeout(1800)
 
@@ -150,7 +151,7 @@ def test_failing_training_leaves_its_log_and_its_live_folder(prepared, straight)
 def test_snakemake_inside_a_job(prepared):
     project = prepared.copy("nested")
     project.write_runs(2, "nested")
-    command = f"snakemake --profile profiles/test -- {project.target('nested')}"
+    command = shlex.join([*SNAKEMAKE, "--profile=profiles/test", "--", project.target("nested")])
     job = project.call("sbatch", "--parsable", "--output=outer.txt", "--wrap", command).strip()
 
     def ended() -> str:

@@ -96,6 +96,13 @@ def test_each_library_gets_its_share_of_the_threads():
     assert added.keys() >= {"OMP_NUM_THREADS", "MKL_NUM_THREADS", "GOTO_NUM_THREADS"}
 
 
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_waiting_threads_sleep_soon_unless_somebody_chose(gpus):
+    assert additions({}, gpus)["GOMP_SPINCOUNT"] == "1000"
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        assert "GOMP_SPINCOUNT" not in additions({name: "ACTIVE"}, gpus)
+
+
 def test_compile_caches_are_on_the_nodes_disk_unless_somebody_chose():
     added = additions({"TRITON_CACHE_DIR": "/mine"}, 1)
     assert added["TORCHINDUCTOR_CACHE_DIR"] == "/s/inductor"

@@ -8,6 +8,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
+_SMALL = f"""\
+import atexit, os, runpy, signal, sys
+from pathlib import Path
+if Path("die").exists():
+    atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
+sys.argv[1:] = [each for each in sys.argv[1:] if not each.startswith("--num-layers=")]
+runpy.run_path({str(ROOT / "tests/small_training.py")!r}, run_name="__main__")
+"""
 PARTS = ("Snakefile", "workflow", "scripts", "config", "envs", "profiles")
 
 
@@ -34,6 +42,13 @@ class Project:
             else:
                 shutil.copy(source, folder / name)
         return cls(folder)
+
+    def use_small_network(self) -> None:
+        """Let `network: mlp` be the tests' two linear layers, which need no long import.
+
+        Where a file `die` is, the training dies of SIGSEGV when it has ended.
+        """
+        self.write("scripts/train_mlp.py", _SMALL)
 
     def environment(self) -> dict[str, str]:
         """Environment of a job: this interpreter's `python` and `snakemake` first, one thread."""

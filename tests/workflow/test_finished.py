@@ -8,23 +8,10 @@ import pytest
 from meshstage.cohort.demo import make_demo_cohort
 from meshstage.models.directory import find_model
 from meshstage.models.watch import read_status
-from workflow.project import ROOT, Project
+from workflow.project import Project
 
 pytestmark = [pytest.mark.spawn, pytest.mark.timeout(600)]
 
-# Two linear layers instead of an MLP, which takes long to import; it can die after its end.
-SCRIPT = f"""\
-import atexit, os, signal, sys
-from pathlib import Path
-sys.path.insert(0, {str(ROOT / "tests")!r})
-import small_training, train_command
-if Path("die").exists():
-    atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
-parser = train_command.new_parser(None)
-parser.add_argument("--layer-size", type=int)
-parser.add_argument("--num-layers", type=int)
-train_command.run(parser, small_training.TrainSmall, ("layer_size",))
-"""
 CONFIG = "cohort: c\ntemplate: cohort/pca_mean.vtu\nsubjects: config/subjects.tsv\n"
 CONFIG += "runs: config/runs.tsv\n"
 SUBJECTS = "manifest\tsplit\n../cohort/demo-001/manifest.json\ttrain\n"
@@ -41,9 +28,9 @@ def project(tmp_path_factory) -> Project:
         ("config/config.yaml", CONFIG),
         ("config/subjects.tsv", SUBJECTS),
         ("config/runs.tsv", RUNS),
-        ("scripts/train_mlp.py", SCRIPT),
     ):
         project.write(name, text)
+    project.use_small_network()
     return project
 
 
