@@ -7,7 +7,7 @@ one trains the others wait for their turn without a thread that runs. Between th
 that do nothing but count take the cores (by default six), and leave them again. Figures are the
 time of a step by that of the first variant in the same round, medians over the rounds.
 
-A machine is quiet only if nobody else uses it: without others, figures are of the load that is there.
+Without these, the load is whatever else the machine does: it is quiet if nobody else uses it.
 """
 
 import argparse

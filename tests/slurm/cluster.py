@@ -26,7 +26,8 @@ NODES = ("n1", "n2")
 HAS_CGROUPS = os.access("/sys/fs/cgroup/freezer/cgroup.procs", os.W_OK)
 
 # Time limits are enforced every 30 s. SLURM counts whole minutes, and processes get KillWait
-# between SIGTERM and SIGKILL. Jobs are looked at as soon as they come, not once per interval. `config_overrides`: the nodes claim more CPUs than there are.
+# between SIGTERM and SIGKILL. The scheduler looks every second, and at once when a job comes.
+# `config_overrides`: the nodes claim more CPUs than there are.
 SLURM_CONF = """\
 ClusterName=meshstage
 SlurmctldHost={host}(127.0.0.1)

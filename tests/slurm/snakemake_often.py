@@ -1,7 +1,7 @@
 """Snakemake that looks every two seconds what became of its SLURM jobs.
 
-Its plugin waits 10 s longer after each look, up to three minutes: sensible for trainings of hours, and
-most of the time of tests whose jobs take half a minute.
+Its plugin waits 10 s longer after each look, up to three minutes: sensible for trainings of hours,
+and most of the time of tests whose jobs take half a minute.
 """
 
 import sys

@@ -10,7 +10,6 @@ RMSE_JSON = "training_validation_rmse.json"
 RMSE_CSV = "training_validation_rmse.csv"
 COMPLETE = "complete.json"
 LIVE = "live"
-EVENTS = "events.jsonl"
 OWNER = "owner.json"
 
 
