@@ -9,11 +9,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 _SMALL = f"""\
-import atexit, os, runpy, signal, sys
+import atexit, os, runpy, signal
 from pathlib import Path
 if Path("die").exists():
     atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
-sys.argv[1:] = [each for each in sys.argv[1:] if not each.startswith("--num-layers=")]
 runpy.run_path({str(ROOT / "tests/small_training.py")!r}, run_name="__main__")
 """
 PARTS = ("Snakefile", "workflow", "scripts", "config", "envs", "profiles")
