@@ -253,5 +253,5 @@ class RunFolder:
         """Remove from ``live/`` what a finished run no longer needs."""
         kept = {*finished, _SETTINGS}
         for path in self.live.glob("*"):
-            if path.name not in kept:
+            if path.is_file() and path.name not in kept:
                 path.unlink()
