@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import shutil
 import tempfile
 import unicodedata
 from collections.abc import Iterator
@@ -104,7 +105,10 @@ def _sync_path(path: Path) -> None:
 def remove_temporaries(directory: Path) -> None:
     """Remove what a process that was killed in the middle of a write left in a folder."""
     for path in directory.glob(f"{_TEMPORARY_PREFIX}*"):
-        path.unlink(missing_ok=True)
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

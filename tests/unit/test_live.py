@@ -172,6 +172,8 @@ def test_settings_may_change_while_nothing_is_trained(tmp_path):
 def test_temporary_files_of_a_killed_writer_are_removed(folder):
     for where in (folder.live, folder.output):
         (where / ".meshstage-abc.pt").touch()
+        (where / ".meshstage-folder").mkdir()
+        (where / ".meshstage-folder/edges.pt").touch()
     folder.open(SETTINGS)
     assert not list(folder.output.rglob(".meshstage-*"))
 
