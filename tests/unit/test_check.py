@@ -17,6 +17,7 @@ import pyvista as pv
 from meshstage.checks.cohort import Report, check_cohort, ingested_entries
 from meshstage.checks.files import check_files
 from meshstage.checks.report import html_page, read_report, text_table, write_report
+from meshstage.cohort import examine
 from meshstage.cohort.ingest import ingest_subject
 from meshstage.cohort.template import build_template
 from meshstage.config.subjects import read_subjects_table, subject_stems
@@ -279,7 +280,8 @@ def test_a_value_far_outside_the_rest_is_warned_of(cohort: Path) -> None:
 def test_a_score_that_never_varies_is_warned_of(cohort: Path) -> None:
     for index, name in enumerate(("alpha", "bravo", "charlie")):
         write(cohort / name / "pca.json", [0.25, float(index)])
-    whats = [problem.what for problem in check(cohort).problems]
+    found = [problem.what for problem in check(cohort).problems]
+    whats = [what for what in found if "never varies" in what]
     assert len(whats) == 1
     assert "0 never varies: it is 0.25" in whats[0]
 
@@ -419,6 +421,39 @@ def test_report_and_gate_of_the_workflow(cohort: Path) -> None:
     assert run(*checked, "--report-only").returncode == 0
     assert run(*gate).returncode == 0
     assert "4 subjects" in (cohort / "passed.txt").read_text()
+
+
+@pytest.mark.parametrize("kind", [ValueError, RuntimeError, KeyError, MemoryError])
+@pytest.mark.parametrize("reader", ["read_mesh_file", "draft_manifest"])
+def test_no_exception_of_one_subject_ends_the_check_of_the_others(
+    reader: str, kind: type[Exception], cohort: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = getattr(examine, reader)
+
+    def fail(path: Path) -> Any:
+        if "bravo" in str(path):
+            raise kind("odd")
+        return read(path)
+
+    monkeypatch.setattr(examine, reader, fail)
+    (cohort / "charlie" / "manifest.json").write_text("{")
+    found = {p.subject: p.what for p in check(cohort).problems if p.severity == "error"}
+    assert set(found) == {"bravo", "charlie"}
+    assert kind.__name__ in found["bravo"] and "odd" in found["bravo"]
+
+
+def test_scores_of_the_first_modes_are_enough_if_all_subjects_have_them(cohort: Path) -> None:
+    for path in cohort.glob("*/pca.json"):
+        write(path, json.loads(path.read_text())[:1])
+    found = [p for p in check(cohort).problems if "modes" in p.what]
+    assert [(p.severity, p.what) for p in found] == [
+        (
+            "warning",
+            "all subjects have 1 shape scores, pca_model.json has 2 modes: the first 1 are meant",
+        )
+    ]
+    write(cohort / "bravo" / "pca.json", [1.0, 2.0])
+    assert "has 2 shape scores, the other subjects have 1" in errors(check(cohort))
 
 
 @pytest.mark.spawn

@@ -237,3 +237,23 @@ def test_importing_manifests_loads_no_mesh_library() -> None:
     )
     for heavy in ("pyvista", "vtkmodules", "torch", "physicsnemo"):
         assert heavy not in done.stdout.split()
+
+
+@pytest.mark.parametrize(
+    ("stages", "hint"),
+    [
+        ([0, 35, 100], "percent are stages when divided by 100"),
+        ([0, 50, 780], "milliseconds are stages when divided by the length of the cycle"),
+        ([0, 0.5, 1.5], "write a number from 0 to 1"),
+        ([-0.5, 0, 0.5], "write a number from 0 to 1"),
+    ],
+)
+def test_stages_in_another_unit_are_told_how_to_convert(stages, hint, tmp_path) -> None:
+    value = manifest("bravo")
+    for phase, stage in zip(value["phases"], stages, strict=True):
+        phase["stage"] = stage
+    write(tmp_path / "manifest.json", value)
+    with pytest.raises(InputError) as error:
+        read_manifest(tmp_path / "manifest.json")
+    outside = [stage for stage in stages if not 0 <= stage <= 1]
+    assert [problem.todo for problem in error.value.problems] == [hint] * len(outside)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from meshstage.checks.geometry import geometry_warnings
 from meshstage.checks.leakage import Entry, shared_phases
 from meshstage.cohort.subject import load_record
 from meshstage.cohort.subject_record import SubjectRecord
@@ -91,7 +92,9 @@ def check_cohort(
         *(p for entry in unique for p in (*entry.record.errors, *entry.record.warnings)),
         *(p for entry in unique for p in _ingested_problems(entry, template)),
         *_difference_problems(unique),
+        *_first_modes_warning(unique, template),
         *shared_phases(unique, template),
+        *geometry_warnings(unique, template),
         *_outliers(unique),
         *_score_warnings([entry for entry in unique if entry.split == "train"], table),
     ]
@@ -229,6 +232,21 @@ def _difference_problems(entries: Sequence[Entry]) -> Iterator[Problem]:
             what = f"has {own} shape scores, the other subjects have {usual}"
             yield Problem(what, todo, record.shape_scores_file, record.label)
     yield from _displacement_warnings([e.record for e in entries if not e.record.errors])
+
+
+def _first_modes_warning(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:
+    """Say once that all subjects have scores of the first modes only."""
+    model, counts = template.shape_model, {len(e.record.shape_scores) for e in entries} - {0}
+    if model and template.surface is None and len(counts) == 1:
+        count = counts.pop()
+        if count < model.n_modes:
+            yield Problem(
+                f"all subjects have {count} shape scores, pca_model.json has {model.n_modes} "
+                f"modes: the first {count} are meant",
+                "nothing, if that is what you mean",
+                template.source,
+                severity="warning",
+            )
 
 
 def _displacement_warnings(records: Sequence[SubjectRecord]) -> Iterator[Problem]:

@@ -4,6 +4,7 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from tqdm import tqdm
 from meshstage.checks.cohort import Report, check_cohort
 from meshstage.checks.leakage import Entry
 from meshstage.cohort.examine import Examination, examine_subject, subject_record
-from meshstage.cohort.manifest import draft_manifest
+from meshstage.cohort.manifest import Draft, draft_manifest
 from meshstage.cohort.subject_record import SubjectRecord
 from meshstage.cohort.template import Edges, Template, prepare_template
 from meshstage.config.subjects import SubjectRow, read_subjects_table
@@ -79,7 +80,11 @@ def _examine(manifests: Sequence[Path], template: Template, jobs: int) -> Iterat
 
 
 def _record(manifest: Path, template: Template) -> SubjectRecord:
-    return subject_record(examine_subject(manifest, template), dict)
+    try:
+        return subject_record(examine_subject(manifest, template), dict)
+    except Exception as error:  # the others are to be checked all the same
+        what = f"the subject cannot be examined ({type(error).__name__}: {error})"
+        return _failed(manifest, template, what, "open its files one by one")
 
 
 @dataclass
@@ -124,15 +129,14 @@ def _examine_in_parallel(
                 with pool(1) as executor:
                     yield executor.submit(_work, manifest).result()
             except BrokenProcessPool:
-                yield _crashed(manifest, template)
+                what = "one of the subject's meshes is damaged in a way that crashes the reader"
+                todo = "open them one by one, and write the one that fails again"
+                yield _failed(manifest, template, what, todo)
 
 
-def _crashed(manifest: Path, template: Template) -> SubjectRecord:
-    draft = draft_manifest(manifest)
-    problem = Problem(
-        what="one of the subject's meshes is damaged in a way that crashes the reader",
-        todo="open them one by one, and write the one that fails again",
-        file=str(manifest),
-        subject=draft.label,
-    )
+def _failed(manifest: Path, template: Template, what: str, todo: str) -> SubjectRecord:
+    draft = Draft(manifest, manifest.absolute().parent.name)
+    with suppress(Exception):
+        draft = draft_manifest(manifest)
+    problem = Problem(what, todo, str(manifest), draft.label)
     return subject_record(Examination(draft, template, [*draft.problems, problem]), dict)

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 
+from meshstage.cohort.geometry import distances_from_model, fit_pose, size
 from meshstage.cohort.manifest import Draft, draft_manifest, read_shape_scores
 from meshstage.cohort.names import subject_stem
-from meshstage.cohort.subject_record import PhaseRecord, SubjectRecord
+from meshstage.cohort.subject_record import PhaseRecord, ReferenceRecord, SubjectRecord
 from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem, at, collecting
 from meshstage.files import real_path
@@ -19,9 +20,26 @@ from meshstage.meshes.arrays import non_finite, point_array
 from meshstage.meshes.cells import canonical_cells
 from meshstage.meshes.reading import read_mesh, read_mesh_file
 from meshstage.meshes.renumbering import describe_difference
+from meshstage.meshes.space import mesh_space
 
 # DESIGN: phase - reference = target to this part of the template's diagonal.
 DISPLACEMENT_TOLERANCE = 1e-4
+
+_DISPLACEMENT = "phase - reference"
+_MISTAKES = {
+    "phase": (
+        "equal the coordinates (absolute positions)",
+        "save displacements from the reference, if they are what the network should learn",
+    ),
+    "reference - phase": (
+        "are reference minus phase, the reverse of a displacement",
+        "save phase minus reference, if meshes should move as they did",
+    ),
+    "phase - template": (
+        "are phase minus template, not phase minus the subject's own reference mesh",
+        "subtract the reference mesh, if they should be displacements",
+    ),
+}
 
 
 @dataclass
@@ -35,14 +53,23 @@ class Examination:
     reference: np.ndarray | None = None
     phases: list[PhaseRecord] = field(default_factory=list)
     targets: dict[int, np.ndarray] = field(default_factory=dict)
-    moved: list[bool] = field(default_factory=list)
-    absolute: list[bool] = field(default_factory=list)
+    measured: ReferenceRecord | None = None
 
     @contextmanager
     def collecting(self, file: Path, phase: str | None = None) -> Iterator[None]:
-        """Keep the problems of an `InputError`, with the place where they were met."""
+        """Keep the problems of an `InputError`, with the place where they were met.
+
+        Any other exception is a problem of this file too, and no reason to stop: other people's
+        files find the gaps of every reader.
+        """
         with collecting(self.problems), at(file, self.draft.label, phase):
-            yield
+            try:
+                yield
+            except InputError:
+                raise
+            except Exception as error:
+                what = f"cannot be used ({type(error).__name__}: {error})"
+                raise InputError(Problem(what, "open it, and write it again")) from error
 
     @property
     def errors(self) -> list[Problem]:
@@ -51,7 +78,7 @@ class Examination:
 
 
 def examine_subject(manifest_path: Path, template: Template) -> Examination:
-    """Read one subject as far as its files go; every problem is collected, none is raised.
+    """Read one subject as far as its files go; every problem is collected, nothing is raised.
 
     Parameters
     ----------
@@ -71,6 +98,7 @@ def examine_subject(manifest_path: Path, template: Template) -> Examination:
             rows = rows_on_template(mesh, template)
             points = _points(mesh)
             subject.reference = points if rows is None else points[rows]
+            subject.measured = _measure(path, mesh_space(mesh), subject)
     for index, path, label in draft.phase_files():
         _examine_phase(subject, index, path, label)
     _check_widths(subject)
@@ -81,14 +109,27 @@ def examine_subject(manifest_path: Path, template: Template) -> Examination:
 def _check_score_count(scores: np.ndarray, template: Template) -> None:
     model = template.shape_model
     # Scores of a volume's full model are legal where its surface is the template.
-    if model and template.surface is None and len(scores) != model.n_modes:
+    if model and template.surface is None and len(scores) > model.n_modes:
         raise InputError(
             Problem(
                 what=f"has {len(scores)} shape scores, the template's pca_model.json "
                 f"has {model.n_modes} modes",
-                todo="write one score a mode",
+                todo="write one score per mode, or those of the first modes",
             )
         )
+
+
+def _measure(path: Path, space: str | None, subject: Examination) -> ReferenceRecord:
+    points, template = subject.reference, subject.template
+    assert points is not None, "it has been read"
+    record = ReferenceRecord(file=str(path), size=size(points), space=space)
+    if pose := fit_pose(points, template.points):
+        record.degrees, record.residual, record.mirrored_residual = pose
+    if template.shape_model and len(subject.scores):
+        record.from_mean, record.from_scores = distances_from_model(
+            points, subject.scores, template.shape_model, template.points
+        )
+    return record
 
 
 def rows_on_template(mesh: Any, template: Template) -> np.ndarray | None:
@@ -146,6 +187,7 @@ def _examine_phase(subject: Examination, index: int, path: Path, label: str) -> 
     with subject.collecting(path, label):
         mesh, record.size_bytes, record.crc32 = read_mesh_file(path)
         record.n_points = mesh.n_points
+        record.space = mesh_space(mesh)
         rows = rows_on_template(mesh, template)
         points = _points(mesh)
         if name is None:
@@ -160,17 +202,21 @@ def _examine_phase(subject: Examination, index: int, path: Path, label: str) -> 
         targets = _as_float32(exact, name)
         record.max_abs_target = float(np.abs(exact).max(initial=0.0))
         record.extent = float(np.abs(points).max())
+        record.size = size(points)
         record.content = np.hstack([template.sketch @ points, template.sketch @ exact]).tolist()
         subject.targets[index] = targets
         if values.shape[1] == 3:
-            tolerance = DISPLACEMENT_TOLERANCE * template.diagonal
-            subject.absolute.append(_close(points, exact, tolerance))
-            if subject.reference is not None:
-                subject.moved.append(_close(points - subject.reference, exact, tolerance))
+            record.target_equals = _target_equals(exact, points, subject.reference, template)
 
 
-def _close(a: np.ndarray, b: np.ndarray, tolerance: float) -> bool:
-    return float(np.abs(a - b).max()) <= tolerance
+def _target_equals(
+    target: np.ndarray, points: np.ndarray, reference: np.ndarray | None, template: Template
+) -> list[str]:
+    others = {"phase": points, "phase - template": points - template.points}
+    if reference is not None:
+        others |= {_DISPLACEMENT: points - reference, "reference - phase": reference - points}
+    tolerance = DISPLACEMENT_TOLERANCE * template.diagonal
+    return [name for name, other in others.items() if np.abs(target - other).max() <= tolerance]
 
 
 def _as_float32(values: np.ndarray, name: str) -> np.ndarray:
@@ -218,18 +264,23 @@ def _warn(subject: Examination) -> None:
     largest = [p.max_abs_target for p in subject.phases if p.max_abs_target is not None]
     if largest and not any(largest):
         warn(f"the targets {name!r} of all phases are zero", "check what was saved")
-    elif any(subject.absolute):
-        count, total = sum(subject.absolute), len(subject.absolute)
+    else:
+        _warn_of_mistaken_targets(subject, warn)
+
+
+def _warn_of_mistaken_targets(subject: Examination, warn: Callable[[str, str], None]) -> None:
+    """Tell which difference the targets are, where they are not the displacement."""
+    read = [phase for phase in subject.phases if phase.content is not None]
+    missed = [phase for phase in read if _DISPLACEMENT not in phase.target_equals]
+    name = subject.draft.target_array
+    for equal, (what, todo) in _MISTAKES.items():
+        if count := sum(equal in phase.target_equals for phase in missed):
+            warn(f"the targets {name!r} {what} in {count} of {len(read)} phases", todo)
+            return
+    if missed and len(missed) < len(read):
         warn(
-            f"the targets {name!r} equal the coordinates (absolute positions) "
-            f"in {count} of {total} phases",
-            "save displacements from the reference, if they are what the network should learn",
-        )
-    elif any(subject.moved) and not all(subject.moved):
-        missed = [p.index for p, ok in zip(subject.phases, subject.moved, strict=False) if not ok]
-        warn(
-            f"the targets {name!r} are phase - reference in some phases, but not in {missed}: "
-            "they are not taken as displacements",
+            f"the targets {name!r} are phase - reference in some phases, but not in "
+            f"{[phase.index for phase in missed]}: they are not taken as displacements",
             "check these phases, or the reference",
         )
 
@@ -250,7 +301,9 @@ def subject_record(subject: Examination, hashes: Callable[[], dict[str, str]]) -
         target_array=draft.target_array,
         n_points=subject.template.n_points,
         n_target=next(iter(widths)) if len(widths) == 1 else None,
-        is_displacement=not subject.errors and bool(subject.moved) and all(subject.moved),
+        is_displacement=not subject.errors
+        and all(_DISPLACEMENT in phase.target_equals for phase in subject.phases),
+        reference=subject.measured,
         phases=subject.phases,
         hashes={} if subject.errors else hashes(),
         errors=subject.errors,

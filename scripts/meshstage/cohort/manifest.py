@@ -196,7 +196,7 @@ def draft_manifest(path: Path, targets_required: bool = True) -> Draft:
     try:
         manifest = Manifest.model_validate({**known, "path": path})
     except ValidationError as error:
-        problems += _model_problems(error, skip_missing=set(required))
+        problems += _model_problems(error, set(required), _stage_hint(known.get("phases", ())))
     problems = [problem.at(path, label) for problem in problems]
     return Draft(path, label, None if problems else manifest, value, problems)
 
@@ -234,18 +234,31 @@ def _phase_problems(phases: list[Any], required: bool) -> list[Problem]:
     return problems
 
 
-def _model_problems(error: ValidationError, skip_missing: set[str]) -> Iterable[Problem]:
+def _stage_hint(phases: tuple[Any, ...]) -> str:
+    """Say how to convert stages that look like percent or milliseconds."""
+    stages = [phase.get("stage") for phase in phases if isinstance(phase, dict)]
+    largest = max((s for s in stages if isinstance(s, int | float)), default=0)
+    if largest > 100:
+        return "milliseconds are stages when divided by the length of the cycle"
+    if largest >= 2:
+        return "percent are stages when divided by 100"
+    return "write a number from 0 to 1"
+
+
+def _model_problems(
+    error: ValidationError, skip_missing: set[str], stage_hint: str
+) -> Iterable[Problem]:
     for item in error.errors(include_url=False):
         place = item["loc"]
         if item["type"] == "missing" and len(place) == 1 and place[0] in skip_missing:
             continue
         name = "".join(f"[{p}]" if isinstance(p, int) else f".{p}" for p in place)[1:]
-        what, todo = _explain(item)
+        what, todo = _explain(item, stage_hint)
         phase = str(place[1]) if place[0] == "phases" and len(place) > 1 else None
         yield Problem(what=f"{name} {what}", todo=todo, phase=phase)
 
 
-def _explain(item: Any) -> tuple[str, str]:
+def _explain(item: Any, stage_hint: str) -> tuple[str, str]:
     """Say in words of JSON what pydantic found, and what would be right."""
     kind, value = item["type"], item["input"]
     shown = _json_type(value)
@@ -256,7 +269,7 @@ def _explain(item: Any) -> tuple[str, str]:
     if kind == "value_error":
         return f"{shorten(json.dumps(value, ensure_ascii=False))} {item['ctx']['error']}", "mend it"
     if kind in ("greater_than_equal", "less_than_equal"):
-        return f"is {value}, outside 0 to 1", "write a number from 0 to 1"
+        return f"is {value}, outside 0 to 1", stage_hint
     wanted = {"float_type": "a number", "string_type": "a string", "model_type": "an object"}
     right = wanted.get(kind, "what a manifest holds")
     return f"is {shown}, not {right}", f"write {right}"

@@ -10,7 +10,9 @@ class PhaseRecord(BaseModel):
 
     ``content`` holds two sums of each column of points and targets (see `Template.sketch`),
     ``extent`` the largest absolute coordinate, mm: enough to recognise a phase in another
-    encoding. ``size_bytes`` and ``crc32`` tell whether the file may be the same.
+    encoding. ``size_bytes`` and ``crc32`` tell whether the file may be the same. ``size`` is the
+    RMS distance from the centre, mm, ``space`` what the file names, ``target_equals`` what the
+    targets are: ``phase - reference``, its reverse, ``phase`` or ``phase - template``.
     """
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -25,6 +27,30 @@ class PhaseRecord(BaseModel):
     max_abs_target: float | None = None
     extent: float | None = None
     content: list[list[float]] | None = None
+    size: float | None = None
+    space: str | None = None
+    target_equals: list[str] = []
+
+
+class ReferenceRecord(BaseModel):
+    """What was measured of the reference mesh, against the template and its shape model.
+
+    ``size`` is the RMS distance from the centre, mm; ``degrees``, ``residual`` and
+    ``mirrored_residual`` as in `meshstage.cohort.geometry.Pose`; ``from_mean`` and
+    ``from_scores`` the RMS distances, mm, from the mean shape and from the one that the shape
+    scores describe, null without scores or shape model.
+    """
+
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+    file: str
+    size: float
+    space: str | None
+    degrees: float | None = None
+    residual: float | None = None
+    mirrored_residual: float | None = None
+    from_mean: float | None = None
+    from_scores: float | None = None
 
 
 class SubjectRecord(BaseModel):
@@ -44,6 +70,7 @@ class SubjectRecord(BaseModel):
     n_points: int
     n_target: int | None
     is_displacement: bool
+    reference: ReferenceRecord | None
     phases: list[PhaseRecord]
     hashes: dict[str, str]
     errors: list[Problem]

@@ -13,6 +13,7 @@ from meshstage.meshes.array_names import readable_in_xml, restore_array_names
 from meshstage.meshes.cells import cell_arrays
 from meshstage.meshes.formats import format_of, listed_suffixes
 from meshstage.meshes.signatures import refusal
+from meshstage.meshes.space import keep_space
 
 
 class MeshFile(NamedTuple):
@@ -58,6 +59,7 @@ def read_mesh_file(path: Path) -> MeshFile:
             raise refusal("reads as empty (0 points): it is truncated or nothing was saved")
         _check_connectivity(mesh)
     restore_array_names(mesh)
+    keep_space(mesh, data)
     # A cryptographic hash would take a tenth of the time of reading the mesh.
     return MeshFile(mesh, len(data), zlib.crc32(data))
 
