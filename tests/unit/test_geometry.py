@@ -184,9 +184,9 @@ def test_targets_that_are_another_difference(
 
 
 @pytest.mark.parametrize("name", ["face", "heart-control", "heart-surface", "sphere-cycle"])
-def test_real_cohorts_give_no_warning(name: str) -> None:
+def test_real_cohorts_give_no_warning_of_geometry(name: str) -> None:
     folder = shared("data", "cohorts", name)
     report = check_files(folder / "pca_mean.vtp", folder / "subjects.tsv")
-    # The one of sphere-cycle, which has one subject.
-    others = [p for p in report.problems if "one training subject only" not in p.what]
-    assert others == []
+    # sphere-cycle has one subject, and heart-control's surfaces are three pieces.
+    known = ("one training subject only", "separate pieces")
+    assert [p for p in report.problems if not any(words in p.what for words in known)] == []
