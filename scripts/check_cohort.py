@@ -16,18 +16,18 @@ from meshstage.config.networks import LOSSES, NETWORKS
 
 
 def main(arguments: argparse.Namespace) -> int:
-    """Check, write the report if asked to, print the table; the exit code tells the result."""
+    """Check, print the table, write the report if asked to; the exit code tells the result."""
     _refuse_half_a_use(arguments)
     from meshstage.checks.report import read_report, summary, text_table, write_report
     from meshstage.errors import EXIT_BAD_INPUT
 
     report = read_report(arguments.gate) if arguments.gate else _check(arguments)
-    if arguments.output and not arguments.gate:
-        write_report(arguments.output, report)
     if report.problems:
         width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
         print(text_table(report.problems, width))
     print(summary(report), flush=True)
+    if arguments.output and not arguments.gate:
+        write_report(arguments.output, report)
     if report.n_errors and not arguments.report_only:
         more = f" (the first of {report.n_errors} errors)" if report.n_errors > 1 else ""
         print(f"error: {report.problems[0].sentence()}{more}", file=sys.stderr)

@@ -15,20 +15,22 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.cohort.statistics import read_statistics
     from meshstage.cohort.subject import load_subjects
     from meshstage.cohort.template import load_template
-    from meshstage.motion.baseline_fit import fit_baselines
-    from meshstage.motion.baselines import write_baselines
+    from meshstage.motion.baselines import fit_baselines, write_baselines
 
     template = load_template(arguments.template)
     train = load_subjects(arguments.train)
     val = load_subjects(arguments.val)
-    baselines = fit_baselines(template, read_statistics(arguments.stats), train, val)
+    baselines = fit_baselines(
+        template, read_statistics(arguments.stats), train, val, arguments.cycle
+    )
     write_baselines(arguments.output, baselines)
     logging.info(
-        "%s: %d stages, %d motion modes, %s",
+        "%s: %d stages; ridge on %d motion modes, %s; Gaussian process: took %s",
         arguments.output,
-        len(baselines.stages),
-        len(baselines.modes),
+        baselines.about["n_stages"],
+        baselines.about["n_modes"],
         baselines.about["ridge"]["note"],
+        baselines.about["gp"]["took"],
     )
 
 
@@ -41,6 +43,12 @@ if __name__ == "__main__":
     command_line.add_subjects(parser, "--train", "ingested training subjects")
     command_line.add_subjects(
         parser, "--val", "subjects to give the RMSE of too; not fitted on", required=False
+    )
+    parser.add_argument(
+        "--cycle",
+        choices=("closed", "open"),
+        default="closed",
+        help="closed: the motion comes back, stage 1 is stage 0",
     )
     parser.add_argument("--output", type=Path, required=True, metavar="FILE", help="baselines.json")
     command_line.run(main, parser)

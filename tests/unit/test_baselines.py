@@ -9,8 +9,8 @@ import pytest
 
 from judged import MadeSubject, made_statistics
 from meshstage.errors import InputError
-from meshstage.motion.baseline_fit import fit_baselines
-from meshstage.motion.baselines import Baselines, periodic_weights, read_baselines, write_baselines
+from meshstage.motion.baselines import Baselines, fit_baselines, read_baselines, write_baselines
+from meshstage.motion.cycle import interpolation
 
 TEMPLATE: Any = SimpleNamespace(fingerprint="cells")
 EIGHTHS = np.arange(8) / 8
@@ -48,7 +48,7 @@ def fit(subjects: list[Any]) -> Baselines:
 
 def test_periodic_weights_go_round() -> None:
     known = np.array([0.0, 0.25, 0.5, 0.75])
-    weights, gap = periodic_weights(known, np.array([0.25, 0.3, 0.875, 1.0]))
+    weights, gap = interpolation(known, np.array([0.25, 0.3, 0.875, 1.0]), "closed")
     expected = [[0, 1, 0, 0], [0, 0.8, 0.2, 0], [0.5, 0, 0, 0.5], [1, 0, 0, 0]]
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-9)  # stages have nine digits
     np.testing.assert_allclose(gap, [0, 0.25, 0.25, 0])
@@ -57,16 +57,16 @@ def test_periodic_weights_go_round() -> None:
 def test_periodic_weights_share_a_stage_that_stands_twice() -> None:
     # 0 and 1 are one place in the cycle; 0.1 + 0.2 and 0.3 are one number.
     known = np.array([1.0, 0.3, 0.0, 0.1 + 0.2])
-    weights, _ = periodic_weights(known, np.array([0.0, 0.3, 0.65]))
+    weights, _ = interpolation(known, np.array([0.0, 0.3, 0.65]), "closed")
     expected = [[0.5, 0, 0.5, 0], [0, 0.5, 0, 0.5], [0.25, 0.25, 0.25, 0.25]]
     np.testing.assert_allclose(weights, expected, rtol=0, atol=1e-9)
 
 
 def test_periodic_weights_of_one_and_of_two_stages() -> None:
-    weights, gap = periodic_weights(np.array([0.4]), np.array([0.4, 0.1]))
+    weights, gap = interpolation(np.array([0.4]), np.array([0.4, 0.1]), "closed")
     np.testing.assert_allclose(weights, [[1], [1]])
     np.testing.assert_allclose(gap, [0, 1])
-    weights, gap = periodic_weights(np.array([0.1, 0.2]), np.array([0.65]))
+    weights, gap = interpolation(np.array([0.1, 0.2]), np.array([0.65]), "closed")
     np.testing.assert_allclose(weights, [[0.5, 0.5]], atol=1e-8)  # half of the long way round
     np.testing.assert_allclose(gap, [0.9])
 
@@ -112,12 +112,15 @@ def test_many_different_stages_are_brought_to_an_even_grid() -> None:
         moved = moving_subjects(10, stages=(EIGHTHS + index / 97) % 1)[index]
         subject.stages, subject.targets = moved.stages, moved.targets
     baselines = fit(subjects)
-    assert len(baselines.stages) == 64
-    even = moving_subjects(10, stages=baselines.stages)
+    stages = baselines.models["stage_mean"].to_arrays()["stages"]
+    assert len(stages) == 64
+    even = moving_subjects(10, stages=stages)
     mean = np.mean([s.targets for s in even], axis=0)
     # The chord of a wave over an eighth of a cycle is off by (pi/8)^2/2 = 8 % of the wave, for
     # its second harmonic by 30 %, which has a tenth of the amplitude.
-    predicted = baselines.predict(subjects[0].shape_scores, baselines.stages)["stage_mean"]
+    predicted = baselines.predict(subjects[0].shape_scores, baselines.models["stage_mean"].stages)[
+        "stage_mean"
+    ]
     assert rmse(predicted - mean) < 0.1 * rmse(mean)
 
 
@@ -174,7 +177,7 @@ def test_a_single_stage_or_no_motion_is_no_error(stages: np.ndarray) -> None:
     for subject in subjects:
         subject.targets = np.zeros_like(subject.targets)
     baselines = fit(subjects)
-    assert len(baselines.modes) == 0
+    assert len(baselines.ridge.modes) == 0
     assert not baselines.predict(subjects[0].shape_scores, EIGHTHS)["ridge"].any()
     assert not baselines.floor_square_errors(subjects[0].targets).any()
 
@@ -187,7 +190,7 @@ def test_floor_is_the_tail_of_the_singular_values() -> None:
     baselines = fit(subjects)
     data = np.concatenate([s.targets.reshape(8, -1) for s in subjects]).astype(float)
     singular = np.linalg.svd(data - data.mean(axis=0), compute_uv=False)
-    tails = [(singular[k:] ** 2).sum() for k in range(len(baselines.modes) + 1)]
+    tails = [(singular[k:] ** 2).sum() for k in range(len(baselines.ridge.modes) + 1)]
     left = sum(baselines.floor_square_errors(s.targets).sum(axis=0) for s in subjects)
     np.testing.assert_allclose(left, tails, rtol=1e-9)
     ratio = baselines.about["explained_variance_ratio"]

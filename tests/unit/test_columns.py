@@ -15,8 +15,7 @@ from meshstage.judging.columns import MESH_METRICS, POINT_METRICS, RMSE, Metric
 from meshstage.judging.evaluation import Evaluation, evaluate_model
 from meshstage.judging.runs import Run, table_of_runs
 from meshstage.meshes.cells import cell_fingerprint
-from meshstage.motion.baseline_fit import fit_baselines
-from meshstage.motion.baselines import Baselines
+from meshstage.motion.baselines import Baselines, fit_baselines
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "files.md"
 STAGES = np.array([0.0, 0.25, 0.5])

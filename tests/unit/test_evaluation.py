@@ -14,7 +14,7 @@ from meshstage.errors import InputError
 from meshstage.judging.evaluation import evaluate_model, write_evaluation
 from meshstage.judging.summary import sentences
 from meshstage.meshes.cells import cell_fingerprint
-from meshstage.motion.baseline_fit import fit_baselines
+from meshstage.motion.baselines import fit_baselines
 
 STAGES = np.array([0.0, 0.25, 0.5, 0.75])
 

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 import pytest
 import pyvista as pv
-from matplotlib.text import Text
 from PIL import Image
 
 from judged import MadeSubject, made_predictor, made_statistics
@@ -27,7 +26,7 @@ from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evalu
 from meshstage.judging.runs import as_tsv, read_evaluations, table_of_runs
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import write_mesh
-from meshstage.motion.baseline_fit import fit_baselines
+from meshstage.motion.baselines import fit_baselines
 
 STAGES = np.array([0.0, 0.25, 0.5, 0.75])
 
@@ -218,41 +217,6 @@ def test_training_records_of_a_run_in_progress_are_found(tmp_path: Path) -> None
         read_training(tmp_path)
     write_json(tmp_path / "live" / "training_losses.json", [2.0, 1.0])
     assert read_training(tmp_path) == ([2.0, 1.0], [], None)
-
-
-@pytest.mark.parametrize("name", ["P$1_$", "d$_{$", "a$b", r"\alpha $x^2$"])
-def test_names_of_users_are_text_and_no_formulas(
-    mesh: pv.PolyData,
-    subjects: list[Any],
-    evaluations: list[Path],
-    errors: list[np.ndarray],
-    tmp_path: Path,
-    name: str,
-) -> None:
-    """Matplotlib refuses an unfinished formula when it draws, and drops the signs of others."""
-    runs = [replace(run, name=name) for run in read_evaluations(evaluations)]
-    for run in runs:
-        for subject in run.summary["subjects"]:
-            subject["subject_id"] += name
-    subject = replace(subjects[0], id=name, target_array=name)
-    case = Case("only", subject, "test", subject.targets + errors[0], 1.0, 0.5)
-    for k, figure in enumerate(
-        (
-            plot_error_by_stage(runs),
-            plot_error_by_subject(runs),
-            plot_training([2.0, 1.0], LOG, best_epoch=2, title=name),
-            plot_cases(mesh, [case], "mm"),
-        )
-    ):
-        save_figure(tmp_path / f"{k}.svg", figure)
-        texts = figure.findobj(Text)
-        assert any(name in text.get_text() for text in texts)
-        assert not any(text.get_parse_math() for text in texts)
-        # Numbers at the axes are not written as formulas either: "$\mathdefault{10^{1}}$".
-        assert not any("mathdefault" in text.get_text() for text in texts)
-    short = replace(subject, stages=subject.stages[:1], targets=subject.targets[:1])
-    first = replace(case, subject=short, predicted=case.predicted[:1])
-    write_animation(tmp_path / "cycle.gif", mesh, first, "mm")
 
 
 def test_same_figure_same_bytes(evaluations: list[Path], tmp_path: Path) -> None:

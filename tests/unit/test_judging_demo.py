@@ -3,7 +3,6 @@
 import base64
 import csv
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -147,36 +146,12 @@ def test_a_region_that_is_not_there_is_found_before_the_training(results: Path) 
 
 
 @pytest.mark.spawn
-def test_output_lacks_a_character_and_the_script_goes_on(results: Path, tmp_path: Path) -> None:
-    """Standard output in ASCII shows an escape instead of the letter."""
-    summary = json.loads((results / "evaluation" / "made.json").read_text())
-    (tmp_path / "made.json").write_text(json.dumps(summary | {"run": "größer"}))
-    done = subprocess.run(
-        [sys.executable, str(SCRIPTS / "show_runs.py"), str(tmp_path / "made.json")],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | {"PYTHONIOENCODING": "ascii"},
-    )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
-    assert [line.split()[:3] for line in lines[1:4]] == [
-        [r"gr\xf6\xdfer", "train", "3"],
-        [r"gr\xf6\xdfer", "validation", "1"],
-        [r"gr\xf6\xdfer", "test", "1"],
-    ]
-    assert lines[-1].startswith("results: ")
-
-
-@pytest.mark.spawn
 @pytest.mark.parametrize(
     ("script", "arguments", "message"),
     [
         ("evaluate.py", ("--model", "m", "--subjects", "s", "--output", "o.csv"), "s/subject.json"),
         ("plot_training.py", ("--model", "m", "--output", "o.png"), "no training_losses.json"),
         ("plot_evaluation.py", ("--evaluations", "e.json", "--output", "o"), "e.json"),
-        ("show_runs.py", ("e.json",), "e.json"),
-        ("show_runs.py", ("a/e.json", "b/e.json"), "the evaluations lie in a and b; show one"),
         ("watch.py", ("m",), "there is no events.jsonl here"),
         (
             "fit_baselines.py",

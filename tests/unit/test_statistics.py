@@ -47,6 +47,15 @@ def test_constant_columns_get_scale_one(tiny_cohort):
     assert statistics.pca_scale[0] != 1.0
 
 
+def test_scores_that_hardly_differ_are_not_blown_up(tiny_cohort):
+    """Two hearts alike: a third, one standard deviation away, is 2 units off and not 200."""
+    train = [replace(s, shape_scores=np.array([0.3 + 0.01 * k, 2.0 * k]))
+             for k, s in enumerate(tiny_cohort.subjects["train"][:2])]  # fmt: skip
+    statistics = compute_statistics(tiny_cohort.template, train)
+    # Two numbers d apart deviate by d / 2: 0.005, below the floor, and 1, above it.
+    assert statistics.pca_scale == pytest.approx((0.5, 1.0), rel=1e-12)
+
+
 def test_all_zero_targets_get_scale_one(tiny_cohort):
     train = [replace(s, targets=np.zeros_like(s.targets)) for s in tiny_cohort.subjects["train"]]
     assert compute_statistics(tiny_cohort.template, train).target_scale == 1.0

@@ -57,15 +57,6 @@ def test_wrong_configuration_ends_with_a_sentence_and_code_2(clean, arguments, w
     assert not (clean.folder / "results").exists()
 
 
-def test_report_before_any_result_is_one_sentence(clean):
-    answer = clean.snakemake("--report", "report.html")
-    assert answer.returncode == 2, answer.stdout
-    assert "error: there is no results/demo/figures/" in answer.stdout
-    assert "run snakemake without --report first" in answer.stdout
-    assert "Missing metadata" not in answer.stdout
-    assert not (clean.folder / "report.html").exists()
-
-
 def test_run_named_like_a_resumed_one_is_refused(tmp_path):
     project = Project.copy(tmp_path / "project")
     project.write("config/runs.tsv", "run\tnetwork\nx_1\tmgn\n")

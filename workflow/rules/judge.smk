@@ -1,4 +1,4 @@
-# What a model is worth: predictions, errors, and the errors of simple rules to compare with.
+# What a model is worth: predictions, errors, and the errors of simple rules beside them.
 #
 # In:  models, subjects, statistics.
 # Out: predictions/{run}/, baselines.json, evaluation/{run}.csv and .json below results/{cohort}.
@@ -9,7 +9,7 @@ wildcard_constraints:
 
 
 rule fit_baselines:
-    """Fit what a network has to beat: no motion, the mean motion, a linear rule."""
+    """Fit what a network has to beat: no motion, the mean motion, rules learned without a network."""
     input:
         script=script("fit_baselines.py"),
         library=library_of("fit_baselines.py"),
@@ -23,7 +23,7 @@ rule fit_baselines:
         f"logs/{config['cohort']}/fit_baselines.txt",
     benchmark:
         f"benchmarks/{config['cohort']}/fit_baselines.tsv"
-    priority: 1  # before training, so that `watch.py` can already report skill
+    priority: 1  # before the trainings, whose skill so far is told by it
     retries: 0
     conda:
         "../../envs/meshstage.yaml"
@@ -31,6 +31,7 @@ rule fit_baselines:
         template=subpath(input.template, parent=True),
         train=subject_directories("train"),
         val=with_option("--val", subject_directories("val")),
+        cycle=config["cycle"],
     shell:
         r"""
         python {input.script:q} \
@@ -38,13 +39,14 @@ rule fit_baselines:
             --stats {input.stats:q} \
             --train {params.train:q} \
             {params.val:q} \
+            --cycle {params.cycle:q} \
             --output {output.baselines:q} \
             >{log:q} 2>&1
         """
 
 
 rule evaluate:
-    """Judge a model on every subject, beside the baselines; one job per model."""
+    """Judge a model on every subject, beside the baselines; one job a model."""
     input:
         script=script("evaluate.py"),
         library=library_of("evaluate.py"),
@@ -83,7 +85,7 @@ rule evaluate:
 
 
 rule predict:
-    """Write the predicted meshes of all held-out subjects; one job per model."""
+    """Write the predicted meshes of all held-out subjects; one job a model."""
     input:
         script=script("predict.py"),
         library=library_of("predict.py"),

@@ -5,28 +5,9 @@
 #
 # All are local: seconds of work are not worth a wait in a cluster's queue.
 
-FIGURES = [
-    *expand(
-        f"{RESULTS}/figures/{{model}}/{{figure}}",
-        model=MODELS,
-        figure=["training.png", "meshes.png", "cycle.html", "viewer.html"],
-    ),
-    f"{RESULTS}/figures/runs.html",
-    f"{RESULTS}/figures/parameters.html",
-]
-# Snakemake itself would warn of each missing file before it ends.
-if any(word.partition("=")[0] == "--report" for word in sys.argv):
-    missing = [figure for figure in FIGURES if not Path(figure).exists()]
-    if missing:
-        print(
-            f"error: there is no {missing[0]} to report yet; run snakemake without --report first",
-            file=sys.stderr,
-        )
-        sys.exit(2)
-
 
 rule plot_training:
-    """Show whether a training has converged, and how it compares with the baselines."""
+    """Show whether a training has come to its end, and how far it got beside the baselines."""
     input:
         script=script("plot_training.py"),
         library=library_of("plot_training.py"),

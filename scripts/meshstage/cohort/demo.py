@@ -228,6 +228,36 @@ def draw_scores(seed: int, subject: int) -> np.ndarray:
     return scores
 
 
+@dataclass(frozen=True)
+class DemoSubject:
+    """One subject of the demo, without files: what an ingested one has, but for rounding.
+
+    Parameters
+    ----------
+    shape_scores : (4,) array, standard deviations
+    reference : (n_points, 3) array, mm
+    stages : (n_phases,) array
+        ``i / n_phases``.
+    targets : (n_phases, n_points, 3) float32 array, mm
+    """
+
+    shape_scores: np.ndarray
+    reference: np.ndarray
+    stages: np.ndarray
+    targets: np.ndarray
+
+
+def make_subject(
+    wall: Wall, model: tuple[np.ndarray, np.ndarray], seed: int, subject: int, n_phases: int
+) -> DemoSubject:
+    """Shape and move one subject; ``model`` is what :func:`shape_model` gave."""
+    scores = draw_scores(seed, subject)
+    reference = reference_points(wall, *model, scores)
+    stages = np.arange(n_phases) / n_phases
+    targets = [displacement(reference, wall.depth, scores, stage) for stage in stages]
+    return DemoSubject(scores, reference, stages, np.array(targets, np.float32))
+
+
 def splits(n_subjects: int) -> list[str]:
     """Share subjects among train, val and test: a sixth each to val and test, the last ones."""
     held_out = max(1, n_subjects // 6)
@@ -271,7 +301,7 @@ def make_demo_cohort(
     if output.exists() and not output.is_dir():
         raise InputError(Problem("the output is not a folder", "choose another", str(output)))
     wall = build_wall(resolution)
-    eigenvalues, components = shape_model(wall)
+    model = eigenvalues, components = shape_model(wall)
     mean = wall.mesh(wall.points)
     mean.point_data["region"] = wall.region
     mean.point_data["wall_depth"] = wall.depth
@@ -283,30 +313,21 @@ def make_demo_cohort(
     rows = ["manifest\tsplit"]
     for index, split in enumerate(splits(n_subjects)):
         subject_id = f"demo-{index + 1:03d}"
-        scores = draw_scores(seed, index)
-        reference = reference_points(wall, eigenvalues, components, scores)
-        _write_subject(output / subject_id, subject_id, wall, reference, scores, n_phases)
+        subject = make_subject(wall, model, seed, index, n_phases)
+        _write_subject(output / subject_id, subject_id, wall, subject)
         rows.append(f"{subject_id}/manifest.json\t{split}")
     write_text(output / "subjects.tsv", "\n".join(rows) + "\n")
 
 
-def _write_subject(
-    folder: Path,
-    subject_id: str,
-    wall: Wall,
-    reference: np.ndarray,
-    scores: np.ndarray,
-    n_phases: int,
-) -> None:
-    write_mesh(folder / "reference.vtu", wall.mesh(reference))
-    write_json(folder / "pca.json", scores.tolist())
+def _write_subject(folder: Path, subject_id: str, wall: Wall, subject: DemoSubject) -> None:
+    write_mesh(folder / "reference.vtu", wall.mesh(subject.reference))
+    write_json(folder / "pca.json", subject.shape_scores.tolist())
     phases: list[dict[str, str | float]] = []
-    for index in range(n_phases):
-        name, stage = f"phase_{index:03d}.vtu", index / n_phases
-        moved_by = displacement(reference, wall.depth, scores, stage).astype(np.float32)
-        phase = wall.mesh((reference + moved_by).astype(np.float32))
+    for index, (stage, moved_by) in enumerate(zip(subject.stages, subject.targets, strict=True)):
+        name = f"phase_{index:03d}.vtu"
+        phase = wall.mesh((subject.reference + moved_by).astype(np.float32))
         phase.point_data[TARGET_ARRAY] = moved_by
-        phases.append({"mesh": name, "stage": stage})
+        phases.append({"mesh": name, "stage": float(stage)})
         write_mesh(folder / name, phase)
     write_json(
         folder / "manifest.json",

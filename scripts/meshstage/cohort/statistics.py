@@ -13,6 +13,12 @@ from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json, sha256, write_json
 
+# Scores are standard deviations of the shape model by definition: over a population their spread
+# is near one. A smaller one is a cohort too small or too uniform to show it, and dividing by it
+# would blow up the score of the next subject: two hearts that differ by 0.01 would put a third
+# hundreds of units off. Half leaves room for populations narrower than the shape model's.
+SMALLEST_SCORE_SCALE = 0.5
+
 
 @dataclass(frozen=True)
 class Statistics:
@@ -23,7 +29,8 @@ class Statistics:
     coordinate_mean, coordinate_scale : tuple of 3 floats, mm
         Per axis over the template's points; scale is the standard deviation.
     pca_mean, pca_scale : tuple of n_pca floats, standard deviations of the shape model
-        Per mode over the training subjects, each subject counted once.
+        Per mode over the training subjects, each subject counted once; scales that are computed
+        here are at least `SMALLEST_SCORE_SCALE`.
     target_scale : float, units of the target
         Largest absolute target value of the training samples.
     n_target : int
@@ -131,7 +138,7 @@ def compute_statistics(template: Template, train: Sequence[Subject]) -> Statisti
         coordinate_mean=tuple(points.mean(axis=0).tolist()),
         coordinate_scale=tuple(_scale(points).tolist()),
         pca_mean=tuple(scores.mean(axis=0).tolist()),
-        pca_scale=tuple(_scale(scores).tolist()),
+        pca_scale=tuple(np.maximum(_scale(scores), SMALLEST_SCORE_SCALE).tolist()),
         target_scale=largest if largest > 0 else 1.0,
         n_target=first.targets.shape[2],
         target_array=first.target_array,

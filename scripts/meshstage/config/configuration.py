@@ -34,6 +34,9 @@ class Configuration(BaseModel):
         description="a graph's edges are the sides of the cells, or of the triangles they are cut "
         "into",
     )
+    cycle: Literal["closed", "open"] = Field(
+        default="closed", description="whether the motion comes back, so that stage 1 is stage 0"
+    )
     region: _Text | None = Field(
         default=None,
         description="point or cell array of the template with whole numbers; errors are given by "

@@ -56,9 +56,9 @@ def unfit_baselines(
     about = baselines.about
     if about["template_fingerprint"] != cell_fingerprint(predictor.mesh):
         return [Problem("the baselines were fitted on another template", todo)]
-    if len(baselines.motion_mean) != len(predictor.points) * predictor.n_target:
+    if len(baselines.ridge.motion_mean) != len(predictor.points) * predictor.n_target:
         return [Problem("the baselines were fitted on targets of another width", todo)]
-    if len(baselines.pca_mean) != predictor.n_pca:
+    if len(baselines.ridge.pca_mean) != predictor.n_pca:
         return [Problem("the baselines were fitted on another number of shape scores", todo)]
     return [
         Problem("changed since the baselines were fitted", todo, subject=subject.id)
