@@ -36,7 +36,7 @@ def open_loop(
     trainer.epochs = trainer.rmse_log_interval = trainer.recovery_interval = 10**6
     train = PhaseSampleDataset(cohort.subjects)
     identity = run_identity(trainer, cohort.statistics, cohort.template, train, None, None)
-    folder = RunFolder(output, trainer.model_tag, defaults_of_older_runs(identity))
+    folder = RunFolder(output, trainer.model_tag, defaults_of_older_runs(trainer, identity))
     folder.open(identity)
     context = DistributedContext(torch.device(device))
     session = Session(

@@ -84,7 +84,7 @@ class TrainPhysicsNeMoBase(TrainingMethod):
             self, template_mesh, train_dataset, val_dataset, stats, tell=context.is_main
         )
         identity = run_identity(self, stats, template_mesh, train_dataset, val_dataset, resume_from)
-        folder = RunFolder(Path(output_dir), self.model_tag, defaults_of_older_runs(identity))
+        folder = RunFolder(Path(output_dir), self.model_tag, defaults_of_older_runs(self, identity))
         with contextlib.ExitStack() as stack:
             notice = context.decide(lambda: stack.enter_context(owned(folder.output)))
             if context.decide(lambda: folder.is_complete(identity)):

@@ -58,13 +58,15 @@ def run_identity(
     }
 
 
-def defaults_of_older_runs(identity: dict[str, Any]) -> dict[str, Any]:
+def defaults_of_older_runs(method: TrainingMethod, identity: dict[str, Any]) -> dict[str, Any]:
     """Give what a recorded identity means where it lacks an entry of today's.
 
     A setting then had its default; of the class nothing is known.
     """
     known = {name: setting.default for name, setting in settings().items() if _is_fixed(name)}
-    return known | {"losses": [], "class": identity["fixed"]["class"]}
+    kind = method.kind
+    known |= (kind.defaults | {"losses": list(kind.losses)}) if kind else {}
+    return known | {"class": identity["fixed"]["class"]}
 
 
 def shape_fields(method: TrainingMethod) -> dict[str, Any]:
