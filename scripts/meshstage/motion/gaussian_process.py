@@ -104,7 +104,7 @@ class GaussianProcess(MotionModel):
         scale = coefficients.std(axis=0)
         scale = np.where(scale > 0, scale, 1.0)
         y = coefficients / scale
-        candidates = {"mean": _mean_kernel(*x.shape, y.shape[1])}
+        candidates = {"mean": _mean_kernel(x.shape[1], y.shape[1])}
         if len(train) >= _FEWEST and y.shape[1] and x.shape[1]:
             candidates["ridge"] = _ridge_kernel(x, y, scale)
             candidates["gp"] = _gp_kernel(x, y)
@@ -194,12 +194,14 @@ class GaussianProcess(MotionModel):
         """Make what :meth:`to_arrays` was called on."""
         beside = {k.removeprefix(_MODES): v for k, v in arrays.items() if k.startswith(_MODES)}
         names = {f.name for f in fields(cls)} - {"modes", "kernel"}
-        own = {k: v if v.ndim else v.item() for k, v in arrays.items() if k in names}
-        parts = {"modes": CycleModes.from_arrays(beside), "kernel": Kernel.from_arrays(arrays)}
-        return cls(**parts, **own)
+        own: dict[str, Any] = {
+            k: v if v.ndim else v.item() for k, v in arrays.items() if k in names
+        }
+        own |= {"modes": CycleModes.from_arrays(beside), "kernel": Kernel.from_arrays(arrays)}
+        return cls(**own)
 
 
-def _mean_kernel(n: int, n_pca: int, n_modes: int) -> Kernel:
+def _mean_kernel(n_pca: int, n_modes: int) -> Kernel:
     """Explains nothing: all is noise."""
     zero, one = np.zeros(n_modes), np.ones(n_modes)
     return Kernel(zero, zero, one, np.ones((n_modes, n_pca)))
@@ -207,7 +209,7 @@ def _mean_kernel(n: int, n_pca: int, n_modes: int) -> Kernel:
 
 def _ridge_kernel(x: np.ndarray, y: np.ndarray, scale: np.ndarray) -> Kernel:
     """Linear, with the penalty that predicts left out subjects best; the same for all modes."""
-    mean = _mean_kernel(*x.shape, y.shape[1])
+    mean = _mean_kernel(x.shape[1], y.shape[1])
     shares = _PENALTIES / (1 + _PENALTIES)  # of noise, where the rest of the variance is linear
     kernels = [Kernel((1 - p) * mean.noise, mean.rbf, p * mean.noise, mean.length) for p in shares]
     return min(kernels, key=lambda k: _Judged.of(_leave_one_out(k, x, y), y, scale).square)

@@ -157,7 +157,7 @@ class CycleModes(Arrays):
         n_target = train[0].targets.shape[2]
         fitted = cls(stages, fields.astype(np.float32), mean, modes, variances, n_target, cycle)
         coefficients = flat @ vectors[:n_modes].T
-        for index in np.flatnonzero(~whole):
+        for index in np.flatnonzero(~whole).tolist():
             coefficients[index] = fitted.coefficients(train[index].stages, train[index].targets)
         return fitted, coefficients
 
