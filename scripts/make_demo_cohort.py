@@ -29,7 +29,7 @@ def main(arguments: argparse.Namespace) -> None:
 if __name__ == "__main__":
     parser = new_parser(__doc__)
     parser.add_argument("--output", type=Path, required=True, help="folder of the cohort")
-    parser.add_argument("--subjects", type=int, default=12, help="number of subjects")
+    parser.add_argument("--subjects", type=int, default=30, help="number of subjects")
     parser.add_argument("--phases", type=int, default=8, help="phases of each, evenly spaced")
     parser.add_argument(
         "--resolution", type=int, default=8, help="rings from apex to base; 8 gives 387 points"

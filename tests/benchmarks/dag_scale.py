@@ -56,8 +56,8 @@ def write_cohort(folder: Path, subjects: int, phases: int) -> None:
     write_text(folder / "config/config.yaml", yaml.safe_dump(config))
 
 
-def dry_run(folder: Path, profile: str) -> tuple[float, float, float, str]:
-    """Run ``snakemake -n``; gives seconds, those of CPUs, GB at the peak, and what it printed."""
+def dry_run(folder: Path, profile: str) -> tuple[float, float, float]:
+    """Run ``snakemake -n``; gives seconds, those of CPUs, and GB at the peak."""
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
     started = time.perf_counter()
     done = subprocess.run(
@@ -73,7 +73,7 @@ def dry_run(folder: Path, profile: str) -> tuple[float, float, float, str]:
         sys.exit(f"snakemake -n gave {done.returncode}:\n{done.stdout}{done.stderr}"[-4000:])
     used = resource.getrusage(resource.RUSAGE_CHILDREN)  # nothing else was waited for
     cpu_seconds = used.ru_utime + used.ru_stime
-    return seconds, cpu_seconds, used.ru_maxrss * 1024 / 1e9, done.stdout + done.stderr
+    return seconds, cpu_seconds, used.ru_maxrss * 1024 / 1e9
 
 
 def main() -> int:
@@ -91,11 +91,10 @@ def main() -> int:
             copy = shutil.copytree if source.is_dir() else shutil.copy
             copy(source, folder / part)
         write_cohort(folder, arguments.subjects, arguments.phases)
-        seconds, cpu_seconds, peak, text = dry_run(folder, arguments.profile)
-    jobs = next(line.split()[1] for line in text.splitlines() if line.startswith("ingest_subject"))
+        seconds, cpu_seconds, peak = dry_run(folder, arguments.profile)
     # One thread does it: its CPU seconds are what it takes where nothing else runs.
     print(
-        f"{jobs} subjects x {arguments.phases} phases, profile {arguments.profile}: "
+        f"{arguments.subjects} subjects x {arguments.phases} phases, profile {arguments.profile}: "
         f"dry run {cpu_seconds:.1f} s of CPU (at most {MAX_SECONDS:.0f}), {peak:.2f} GB (at most "
         f"{MAX_GB}); {seconds:.1f} s on {os.cpu_count()} cores under a load of "
         f"{os.getloadavg()[0]:.1f}"

@@ -34,9 +34,11 @@ def programs():
 
 @pytest.fixture(scope="session")
 def prepared(programs, tmp_path_factory) -> Project:
-    """Ingest the cohort: four subjects, in two SLURM jobs of up to three."""
+    """Ingest the cohort: four subjects, each a batch, in two SLURM jobs of up to three batches."""
     project = Project.create(tmp_path_factory.mktemp("slurm") / "prepared", programs)
     project.write_runs(EPOCHS, "straight", "cancelled", "requeued", "killed")
+    rules = project.directory / "workflow/rules/common.smk"
+    rules.write_text(rules.read_text().replace("BATCH = 10\n", "BATCH = 1\n"))
     project.write_profile("slurm", ONE_NODE, **{"group-components": {"ingest": 3}})
     subjects = [f"results/tiny/subjects/demo-{n:03d}/subject.json" for n in range(1, 5)]
     project.finish(project.start(*subjects))

@@ -2,6 +2,8 @@
 
 import json
 import resource
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -107,6 +109,28 @@ def test_without_record_errors_nothing_is_written(cohort: Path, template: Templa
         ingest_subject(cohort / "bravo/manifest.json", template, cohort / "out" / "bravo")
     assert len(error.value.problems) == 2
     assert not (cohort / "out").exists()
+
+
+@pytest.mark.spawn
+def test_the_script_reads_several_subjects_and_a_broken_one_ends_no_other(cohort: Path) -> None:
+    scripts = Path(__file__).resolve().parents[2] / "scripts"
+
+    def call(script: str, *options: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, scripts / script, *options]
+        return subprocess.run(command, cwd=cohort, capture_output=True, text=True, check=False)
+
+    call("build_template.py", "--mesh=pca_mean.vtp", "--output=template")
+    (cohort / "alpha" / "pca.json").unlink()
+    manifests = ["--manifest", "alpha/manifest.json", "bravo/manifest.json"]
+    options = ["--template=template", *manifests, "--output"]
+    done = call("ingest_subject.py", *options, "out/one", "out/two")
+    assert done.returncode == 2
+    assert "alpha" in done.stderr and "pca.json" in done.stderr.splitlines()[-1]
+    assert [path.name for path in (cohort / "out").iterdir()] == ["two"]
+    assert load_subject(cohort / "out/two").id == "bravo"
+    refused = call("ingest_subject.py", *options, "out/one")
+    assert refused.returncode == 2
+    assert "2 manifests and 1 folders" in refused.stderr
 
 
 def test_with_record_errors_all_of_them_are_kept_with_empty_arrays(

@@ -299,7 +299,7 @@ def test_process_writes_beside_the_model_by_default(small_models, tiny_cohort, t
 
 def test_example_of_the_documentation_runs(tmp_path, monkeypatch):
     """The README's block, or that of docs/api.md, word for word on the demo cohort."""
-    make_demo_cohort(tmp_path / "results/demo/cohort", 12, n_phases=2, resolution=4, seed=42)
+    make_demo_cohort(tmp_path / "results/demo/cohort", 30, n_phases=2, resolution=4, seed=42)
     monkeypatch.chdir(tmp_path)
     pages = [path for name in ("README.md", "docs/api.md") if (path := ROOT / name).exists()]
     blocks = [

@@ -64,15 +64,16 @@ def profile_of(name: str) -> dict:
 def start(
     project: Project, profile: dict, rule: str, *targets: str, **environment: str
 ) -> tuple[subprocess.CompletedProcess, list[list[str]]]:
-    """Make what a rule makes; gives the answer, and the arguments of each sbatch."""
+    """Make what a rule, or several with spaces between, make; gives the answer and each sbatch."""
     project.write("profiles/test/profile.yaml", yaml.safe_dump(profile))
     record = project.folder / "sbatch.txt"
     record.unlink(missing_ok=True)
     path = f"{project.folder}/bin:{Path(sys.executable).parent}:{os.environ['PATH']}"
+    rules = rule.split()
     options = ["--profile=profiles/test", "--retries=0", "--latency-wait=1"]
     options.append("--slurm-init-seconds-before-status-checks=1")
     answer = subprocess.run(
-        ["snakemake", *options, f"--allowed-rules={rule}", "--", *targets],
+        ["snakemake", *options, "--allowed-rules", *rules, "--", *targets],
         cwd=project.folder,
         env=os.environ | {"PATH": path, "RECORD": str(record)} | environment,
         stdout=subprocess.PIPE,
@@ -80,7 +81,7 @@ def start(
         text=True,
         check=False,
     )
-    assert f"rule {rule}:" in answer.stdout, answer.stdout
+    assert all(f"rule {name}:" in answer.stdout for name in rules), answer.stdout
     lines = record.read_text().splitlines() if record.exists() else []
     return answer, [json.loads(line) for line in lines]
 
@@ -173,21 +174,21 @@ def test_unknown_end_of_a_job_is_a_failure_without_its_model(project):
 
 
 def test_subjects_are_ingested_many_a_job(project):
-    """Twelve subjects in groups of 8 are two jobs, of 4 CPUs each and not 8."""
-    profile = profile_of("slurm") | {"group-components": {"ingest": 8}}
-    for folder in (project.folder / "results/demo/subjects").iterdir():
+    """Thirty subjects are three batches; in groups of two batches, two jobs of one CPU each."""
+    profile = profile_of("slurm") | {"group-components": {"ingest": 2}}
+    profile["resources"] = {"at_once": 1}
+    folders = list((project.folder / "results/demo/subjects").iterdir())
+    assert len(folders) == 30
+    for folder in folders:
         project.write(f"results/demo/cohort/{folder.name}/manifest.json", "{}")
-    targets = [
-        f"results/demo/subjects/{folder.name}/targets.npy"
-        for folder in (project.folder / "results/demo/subjects").iterdir()
-    ]
-    calls = submitted(project, profile, "ingest_subject", *targets)
+    targets = [f"results/demo/subjects/{folder.name}/targets.npy" for folder in folders]
+    calls = submitted(project, profile, "ingest_1 ingest_2 ingest_3", *targets)
     assert len(calls) == 2
     for call in calls:
-        assert "--cpus-per-task=4" in call
-        assert call[call.index("--mem") + 1] == "8000"  # 4 at once, 2000 each
-    # 10 minutes for each time that 4 of them run: 8 take two turns, 4 take one.
-    assert sorted(int(call[call.index("-t") + 1]) for call in calls) == [10, 20]
+        assert "--cpus-per-task=1" in call
+        assert call[call.index("--mem") + 1] == "2000"  # of one batch at a time
+    # 100 minutes for each batch: two batches take two turns.
+    assert sorted(int(call[call.index("-t") + 1]) for call in calls) == [100, 200]
 
 
 def test_tables_wait_in_no_queue(project):

@@ -38,39 +38,45 @@ rule build_template:
         """
 
 
-rule ingest_subject:
-    """Parse each mesh once in the life of a cohort; what is wrong is recorded, not fatal."""
-    input:
-        script=script("ingest_subject.py"),
-        library=library_of("ingest_subject.py"),
-        template=f"{TEMPLATE}/template.json",
-        files=manifest_inputs,
-    output:
-        targets=f"{RESULTS}/subjects/{{subject}}/targets.npy",
-        reference=f"{RESULTS}/subjects/{{subject}}/reference.npy",
-        record=f"{RESULTS}/subjects/{{subject}}/subject.json",
-    log:
-        f"logs/{config['cohort']}/ingest_subject/{{subject}}.txt",
-    benchmark:
-        f"benchmarks/{config['cohort']}/ingest_subject/{{subject}}.tsv"
-    retries: 0
-    group:
-        "ingest"
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        manifest=lambda wildcards: str(SUBJECTS[wildcards.subject].manifest),
-        template=subpath(input.template, parent=True),
-        directory=subpath(output.record, parent=True),
-    shell:
-        r"""
-        python {input.script:q} \
-            --manifest {params.manifest:q} \
-            --template {params.template:q} \
-            --output {params.directory:q} \
-            --record-errors \
-            >{log:q} 2>&1
-        """
+# One generated rule per batch of subjects, ingest_{number}, since each declares its subjects' files.
+for number, batch in enumerate(BATCHES, start=1):
+    use_profile_of("ingest", f"ingest_{number}")
+
+    rule:
+        name:
+            f"ingest_{number}"
+        input:
+            script=script("ingest_subject.py"),
+            library=library_of("ingest_subject.py"),
+            template=f"{TEMPLATE}/template.json",
+            files=manifest_inputs(batch),
+        # Parse each mesh once in the life of a cohort; what is wrong is recorded, not fatal.
+        output:
+            targets=[f"{RESULTS}/subjects/{stem}/targets.npy" for stem in batch],
+            reference=[f"{RESULTS}/subjects/{stem}/reference.npy" for stem in batch],
+            record=[f"{RESULTS}/subjects/{stem}/subject.json" for stem in batch],
+        log:
+            f"logs/{config['cohort']}/ingest/{number}.txt",
+        benchmark:
+            f"benchmarks/{config['cohort']}/ingest/{number}.tsv"
+        retries: 0
+        group:
+            "ingest"
+        conda:
+            "../../envs/meshstage.yaml"
+        params:
+            manifests=[str(SUBJECTS[stem].manifest) for stem in batch],
+            template=subpath(input.template, parent=True),
+            directories=[f"{RESULTS}/subjects/{stem}" for stem in batch],
+        shell:
+            r"""
+            python {input.script:q} \
+                --manifest {params.manifests:q} \
+                --template {params.template:q} \
+                --output {params.directories:q} \
+                --record-errors \
+                >{log:q} 2>&1
+            """
 
 
 rule check:

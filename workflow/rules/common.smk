@@ -88,12 +88,25 @@ def subject_records(*splits):
     return [f"{directory}/subject.json" for directory in subject_directories(*splits)]
 
 
-def manifest_inputs(wildcards):
-    """A subject's manifest and every file that it names, as far as they exist."""
-    row = SUBJECTS[wildcards.subject]
-    if is_demo(relative(row.manifest)):
-        return [relative(row.manifest)]  # the demo's files come and go together
-    return [relative(path) for path in input_files(row)]
+# Subjects that one job ingests, in the order of the table: starting Python for each small subject
+# would take longer than reading it. Rows added at the end leave all full batches as they are.
+BATCH = 10
+BATCHES = [list(SUBJECTS)[i : i + BATCH] for i in range(0, len(SUBJECTS), BATCH)]
+
+
+def manifest_inputs(stems):
+    """Make an input function: some subjects' manifests and all files that they name and that exist."""
+
+    def files(wildcards):
+        rows = [SUBJECTS[stem] for stem in stems]
+        # The demo's files come and go together.
+        named = [
+            [row.manifest] if is_demo(relative(row.manifest)) else input_files(row)
+            for row in rows
+        ]
+        return list(dict.fromkeys(relative(path) for paths in named for path in paths))
+
+    return files
 
 
 def template_inputs(wildcards):
@@ -141,20 +154,20 @@ def model_file(model, name=checkpoint_name):
     return f"{RESULTS}/models/{model}/{name(ALL_RUNS[model].kind.tag)}"
 
 
-def use_profile_of_train(name):
-    """Give the rule of one run what the profile sets for `train`; its own name wins."""
+def use_profile_of(common, name):
+    """Give a generated rule what the profile sets for all of its kind; its own name wins."""
     settings = workflow.resource_settings
     name = workflow.modifier.modify_rulename(name)  # of a module, `use rule * ... as`
     resources, threads = (
         settings._parsed_overwrite_resources,
         settings._parsed_overwrite_threads,
     )
-    if "train" in resources:
+    if common in resources:
         own = resources.get(name, {})
-        resources[name] = resources["train"].copy()
+        resources[name] = resources[common].copy()
         resources[name].update(own)
-    if "train" in threads:
-        threads.setdefault(name, threads["train"])
+    if common in threads:
+        threads.setdefault(name, threads[common])
 
 
 def for_training(model, files):

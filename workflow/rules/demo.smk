@@ -13,7 +13,7 @@ rule demo_cohort:
         template=f"{DEMO}/pca_mean.vtu",
         shape_model=f"{DEMO}/pca_model.json",
         table=f"{DEMO}/subjects.tsv",
-        manifests=[f"{DEMO}/demo-{number:03d}/manifest.json" for number in range(1, 13)],
+        manifests=[f"{DEMO}/demo-{number:03d}/manifest.json" for number in range(1, 31)],
     log:
         "logs/demo/demo_cohort.txt",
     conda:

@@ -13,7 +13,7 @@
 for model in MODELS:
     resumed = model in RESUMES
     rule_name = f"resume_{model}" if resumed else f"train_{model}"
-    use_profile_of_train(rule_name)
+    use_profile_of("train", rule_name)
 
     rule:
         name:
