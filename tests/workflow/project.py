@@ -15,6 +15,7 @@ if Path("die").exists():
     atexit.register(os.kill, os.getpid(), signal.SIGSEGV)
 runpy.run_path({str(ROOT / "tests/small_training.py")!r}, run_name="__main__")
 """
+_PLAIN_RUNS = "run\tnetwork\tepochs\trmse_log_interval\nmgn\tmgn\t80\t20\nmlp\tmlp\t200\t50\n"
 PARTS = ("Snakefile", "workflow", "scripts", "config", "envs", "profiles")
 
 
@@ -41,6 +42,10 @@ class Project:
             else:
                 shutil.copy(source, folder / name)
         return cls(folder)
+
+    def use_plain_runs(self) -> None:
+        """Let the table hold a plain `mgn` and a plain `mlp`, whatever the demo trains."""
+        self.write("config/runs.tsv", _PLAIN_RUNS)
 
     def use_small_network(self) -> None:
         """Let `network: mlp` be the tests' two linear layers, which need no long import.

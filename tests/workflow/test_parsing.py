@@ -1,5 +1,6 @@
 """What Snakemake says before it runs anything."""
 
+import csv
 import re
 import shutil
 import subprocess
@@ -11,26 +12,39 @@ from workflow.project import ROOT, Project
 
 
 @pytest.fixture(scope="module")
-def clean(tmp_path_factory) -> Project:
-    """Copy the project: nothing has run in it."""
+def shipped(tmp_path_factory) -> Project:
+    """Copy the project as it is: nothing has run in it."""
     return Project.copy(tmp_path_factory.mktemp("clone") / "project")
 
 
-def test_dry_run_of_a_fresh_clone_shows_every_kept_epoch(clean):
-    answer = clean.snakemake("-n")
+@pytest.fixture(scope="module")
+def clean(tmp_path_factory) -> Project:
+    """Copy the project, to train a plain `mgn` and a plain `mlp`."""
+    project = Project.copy(tmp_path_factory.mktemp("plain") / "project")
+    project.use_plain_runs()
+    return project
+
+
+def test_dry_run_of_a_fresh_clone_shows_every_kept_epoch(shipped):
+    answer = shipped.snakemake("-n")
     assert answer.returncode == 0, answer.stdout
-    for epoch in (20, 40, 60, 80):
-        assert f"models/mgn/mgn_stage_model_epoch_{epoch:05d}.pt" in answer.stdout
-    for epoch in (50, 100, 150, 200):
-        assert f"models/mlp/mlp_stage_model_epoch_{epoch:05d}.pt" in answer.stdout
+    with (shipped.folder / "config/runs.tsv").open(encoding="utf-8") as stream:
+        rows = list(csv.DictReader(stream, delimiter="\t"))
+    assert {"mgn", "mlp"} <= {row["run"] for row in rows}
+    for row in rows:
+        found = re.findall(rf"models/{row['run']}/\w+_stage_model_epoch_(\d+)\.pt", answer.stdout)
+        every, epochs = int(row["rmse_log_interval"] or 0), int(row["epochs"] or 0)
+        assert {int(epoch) for epoch in found} == (
+            {*range(every, epochs, every), epochs} if epochs else set()
+        )
     batches = set(re.findall(r"^ingest_(\d+) +1$", answer.stdout, re.MULTILINE))
     assert batches == {"1", "2", "3"}  # ten subjects each
-    assert not (clean.folder / "results").exists()
+    assert not (shipped.folder / "results").exists()
 
 
 @pytest.mark.parametrize("option", ["--dag", "--rulegraph", "--lint"])
-def test_graphs_and_lint_work(clean, option):
-    answer = clean.snakemake(option)
+def test_graphs_and_lint_work(shipped, option):
+    answer = shipped.snakemake(option)
     assert answer.returncode == 0, answer.stdout
     if option != "--lint":
         assert "digraph" in answer.stdout

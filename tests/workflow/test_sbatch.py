@@ -40,6 +40,7 @@ STAND_INS = {
 def project(tmp_path_factory) -> Project:
     """Make a project in which all is done but the training; its data are empty files."""
     project = Project.copy(tmp_path_factory.mktemp("sbatch") / "project")
+    project.use_plain_runs()
     with (project.folder / "config/subjects.tsv").open(encoding="utf-8") as stream:
         rows = [Path(row["manifest"]).parent for row in csv.DictReader(stream, delimiter="\t")]
     for folder in rows:
