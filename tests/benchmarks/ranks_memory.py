@@ -92,20 +92,19 @@ class _TrainMeasured(TrainPhysicsNeMoMLP):
         self.set_num_layers(2)
         self.set_batch_size(4)  # a MeshGraphNet's: what a batch of 32 needs is not the cohort's
 
-    def _on_epoch_start(self, epoch: int) -> None:
+    def _on_epoch_start(self, epoch: int, epochs: int) -> None:
         self.noted["epoch"] = time.monotonic()
 
-    def _compute_loss(self, predictions: Tensor, targets: Tensor, indices: Tensor) -> Tensor:
+    def _compute_loss(self, *arguments: Any) -> Tensor:
         self.noted.setdefault("loss", time.monotonic())
-        return super()._compute_loss(predictions, targets, indices)
+        return super()._compute_loss(*arguments)
 
-    def _epoch_terms(self, context: DistributedContext) -> dict[str, float]:
+    def _log_epoch(self, context: DistributedContext, epoch: int, epochs: int) -> None:
         for index in range(len(self.dataset)):
             self.dataset.targets([index])
         context.barrier()
         self.noted |= {"pss": pss(), "pss_of_targets": pss(TARGETS)}
         context.barrier()  # nobody's pages go before all are counted
-        return {}
 
 
 def train(folder: Path, cache: int) -> None:

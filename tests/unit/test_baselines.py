@@ -250,7 +250,7 @@ def test_what_cannot_be_fitted_is_a_sentence() -> None:
     subjects = moving_subjects(2)
     statistics = made_statistics(subjects)
     subjects[1].shape_scores = np.zeros(5)
-    with pytest.raises(InputError, match="subject s1: 5 shape scores, but 2 in the statistics"):
+    with pytest.raises(InputError, match="s1: the number of shape scores is 5, but 2 in the stat"):
         fit_baselines(TEMPLATE, statistics, subjects)
 
 

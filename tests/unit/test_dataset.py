@@ -1,5 +1,7 @@
 """Samples: which is which, and that nothing is copied that need not be."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -53,8 +55,14 @@ def test_sample_is_named_as_people_do(tiny_cohort):
     assert dataset.describe(4) == "subject train-1, phase 1 (stage 0.35)"
 
 
-def test_no_subject_and_negative_cache_are_sentences(tiny_cohort):
+def test_what_makes_no_samples_is_a_sentence(tiny_cohort):
     with pytest.raises(InputError, match="no subject"):
         PhaseSampleDataset([])
+    first, other = tiny_cohort.subjects["train"][:2]
+    other = replace(other, shape_scores=np.append(other.shape_scores, 0.0))
+    has, wanted = len(other.shape_scores), len(first.shape_scores)
+    sentence = f"subject {other.id}: the number of shape scores is {has}, but {wanted} in subject"
+    with pytest.raises(InputError, match=f"{sentence} {first.id}; ingest"):
+        PhaseSampleDataset([first, other])
     with pytest.raises(InputError, match="-1"):
         PhaseSampleDataset(tiny_cohort.subjects["val"], cache_max_samples=-1)

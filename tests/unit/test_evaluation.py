@@ -309,7 +309,7 @@ def test_baselines_of_other_training_subjects_are_noted() -> None:
 def test_what_does_not_fit_the_model_is_a_sentence() -> None:
     _, subjects, predictor = made_case()
     predictor.n_pca = 7
-    with pytest.raises(InputError, match="subject s0: 2 shape scores, but the model has 7"):
+    with pytest.raises(InputError, match="s0: the number of shape scores is 2, but 7 in the model"):
         evaluate_model(predictor, subjects)
     _, subjects, predictor = made_case()
     predictor.answers[subjects[3].shape_scores.tobytes()][0, 0, 0] = np.nan

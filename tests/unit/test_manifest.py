@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from meshstage.cohort.manifest import read_manifest, read_shape_scores
-from meshstage.cohort.names import subject_id_of, subject_stem
+from meshstage.cohort.names import subject_stem
 from meshstage.config.subjects import (
     SubjectRow,
     input_files,
@@ -38,7 +38,7 @@ def test_reads_what_a_user_writes(tmp_path: Path) -> None:
     assert found.subject_id == "bravo"
     assert found.stages.tolist() == [0.1, 0.4, 0.7]
     assert found.reference_path == tmp_path / "bravo" / "reference.vtp"
-    assert found.phase_paths[2] == tmp_path / "bravo" / "phase_2.vtp"
+    assert found.resolve(found.phases[2].mesh) == tmp_path / "bravo" / "phase_2.vtp"
 
 
 def test_absolute_and_parent_paths_are_kept(tmp_path: Path) -> None:
@@ -123,6 +123,12 @@ def test_scores_keep_their_precision_and_a_byte_order_mark_is_legal(tmp_path: Pa
     assert read_shape_scores(tmp_path / "pca.json").tolist() == [1.0, -0.1, 1e-300]
 
 
+def subject_id_of(stem: str) -> str:
+    body = stem.partition("+")[0]
+    raw = re.sub(r"=([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), body)
+    return raw.encode("latin-1").decode("utf-8")
+
+
 def test_stems_are_reversible_safe_and_unique_without_case() -> None:
     stems = {name: subject_stem(name) for name in IDS if name.strip()}
     for name, stem in stems.items():
@@ -182,10 +188,10 @@ def test_tables_as_editors_and_spreadsheets_save_them(text: str, tmp_path: Path)
         ("manifest\na.json\n", "'split' is missing"),
         ("manifest\tsplit\tsplit\na\ttrain\ttrain\n", "'split' stands twice"),
         ("manifest\tsplit\tage\na\ttrain\t3\n", "'age' is unknown"),
-        ("manifest\tsplit\na\ttrain\nb\tTrain\n", "line 3: the split 'Train'"),
+        ("manifest\tsplit\na\ttrain\nb\tTrain\n", "line 3: the split is 'Train'"),
         ("manifest\tsplit\na\ttrain\nb\n", "line 3"),
         ('manifest\tsplit\n"a\ttrain\nb\ttrain\n', "line 2"),
-        ("manifest\tsplit\n\ttrain\n", "line 2 names no manifest"),
+        ("manifest\tsplit\n\ttrain\n", "line 2: names no manifest"),
         ("manifest\tsplit\na\ttrain\n".encode("utf-16"), "not UTF-8"),
         ("manifest\tsplit\n" + "x" * 200_000 + "\ttrain\n", "line 2"),
     ],

@@ -100,7 +100,7 @@ def test_no_training_subject_is_a_sentence(tiny_cohort):
 def test_subjects_that_differ_are_named(tiny_cohort):
     first, second, *_ = tiny_cohort.subjects["train"]
     other = replace(second, shape_scores=np.zeros(3))
-    with pytest.raises(InputError, match=f"number of shape scores 3, but 2 in subject {first.id}"):
+    with pytest.raises(InputError, match=f"of shape scores is 3, but 2 in subject {first.id}"):
         compute_statistics(tiny_cohort.template, [first, other])
 
 

@@ -69,11 +69,6 @@ class Manifest(BaseModel):
         return self.resolve(self.fitted_reference_mesh)
 
     @property
-    def phase_paths(self) -> list[Path]:
-        """The phase meshes, in the manifest's order."""
-        return [self.resolve(phase.mesh) for phase in self.phases]
-
-    @property
     def stages(self) -> np.ndarray:
         """Stages of the phases, (n_phases,) float64."""
         return np.array([phase.stage for phase in self.phases], dtype=np.float64)

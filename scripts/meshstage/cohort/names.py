@@ -80,10 +80,3 @@ def _encode(subject_id: str) -> str:
     letters = [c for c in re.sub(r"=..", "", body) if c.isalpha()]
     capitals = sum(1 << k for k, letter in enumerate(letters) if letter.isupper())
     return body + (f"+{capitals:x}" if capitals else "")
-
-
-def subject_id_of(stem: str) -> str:
-    """Give the subject id that a stem stands for, the inverse of `subject_stem`."""
-    body = stem.partition("+")[0]
-    raw = re.sub(r"=([0-9a-f]{2})", lambda match: chr(int(match[1], 16)), body)
-    return raw.encode("latin-1").decode("utf-8")

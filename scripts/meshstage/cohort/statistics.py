@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from meshstage.cohort.subject import Subject
+from meshstage.cohort.subject import Subject, differences
 from meshstage.cohort.template import Template
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import read_json, sha256, write_json
 
 # Scores are standard deviations of the shape model by definition: over a population their spread
@@ -116,21 +116,15 @@ def compute_statistics(template: Template, train: Sequence[Subject]) -> Statisti
     if not train:
         raise InputError("no training subject: the subjects table needs at least one `train` row")
     first = train[0]
-    for subject in train[1:]:
-        for what, mine, theirs in (
-            ("target array", subject.target_array, first.target_array),
-            ("components of the target", subject.targets.shape[2], first.targets.shape[2]),
-            ("number of shape scores", len(subject.shape_scores), len(first.shape_scores)),
-        ):
-            if mine != theirs:
-                raise InputError(
-                    Problem(
-                        f"{what} {mine}, but {theirs} in subject {first.id}",
-                        todo="make all subjects alike",
-                        file=str(subject.directory / "subject.json"),
-                        subject=subject.id,
-                    )
-                )
+    n_pca, n_target = len(first.shape_scores), first.targets.shape[2]
+    first_has = {"target_array": first.target_array, "n_target": n_target, "n_pca": n_pca}
+    raise_if_any(
+        problem
+        for subject in train
+        for problem in differences(
+            subject, f"subject {first.id}", "make all subjects alike", **first_has
+        )
+    )
     points = np.asarray(template.points, np.float64)
     scores = np.stack([subject.shape_scores for subject in train])
     largest = max(float(np.abs(subject.targets).max()) for subject in train)
@@ -140,7 +134,7 @@ def compute_statistics(template: Template, train: Sequence[Subject]) -> Statisti
         pca_mean=tuple(scores.mean(axis=0).tolist()),
         pca_scale=tuple(np.maximum(_scale(scores), SMALLEST_SCORE_SCALE).tolist()),
         target_scale=largest if largest > 0 else 1.0,
-        n_target=first.targets.shape[2],
+        n_target=n_target,
         target_array=first.target_array,
     )
 

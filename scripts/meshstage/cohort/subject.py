@@ -86,6 +86,37 @@ def load_subject(directory: Path) -> Subject:
     )
 
 
+def differences(subject: Subject, whose: str, todo: str, **wanted: object) -> list[Problem]:
+    """Name in what a subject differs from others, from a model or from fitted numbers.
+
+    Parameters
+    ----------
+    subject : Subject
+    whose : str
+        What has the wanted values, as in "the model".
+    todo : str
+    **wanted : str or int
+        Any of ``target_array``, ``n_points``, ``n_target`` and ``n_pca``.
+    """
+    _, n_points, n_target = subject.targets.shape
+    has = {
+        "target_array": ("target array", subject.target_array),
+        "n_points": ("number of points", n_points),
+        "n_target": ("number of target components", n_target),
+        "n_pca": ("number of shape scores", len(subject.shape_scores)),
+    }
+    return [
+        Problem(
+            f"the {what} is {own!r}, but {wanted[name]!r} in {whose}",
+            todo,
+            str(subject.directory / SUBJECT_JSON),
+            subject.id,
+        )
+        for name, (what, own) in has.items()
+        if name in wanted and own != wanted[name]
+    ]
+
+
 def _map_array(path: Path) -> np.ndarray:
     try:
         return map_array(path)

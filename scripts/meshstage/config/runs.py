@@ -9,7 +9,7 @@ from typing import Any
 from meshstage.config.networks import NetworkKind, kind_of, parse_options, refuse_foreign
 from meshstage.config.settings import Setting, default_of, settings
 from meshstage.config.tables import Row, read_table
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, at, raise_if_any
 from meshstage.models.names import checkpoint_epochs
 
 COLUMNS = {
@@ -100,8 +100,7 @@ def read_runs(path: Path) -> dict[str, Run]:
                 problems.append(replace(problem, file=place))
         else:
             runs[run.name] = run
-    if problems:
-        raise InputError(*problems)
+    raise_if_any(problems)
     return runs
 
 
@@ -165,15 +164,12 @@ def resumed_runs(
         base, _, number = name.rpartition("_")
         parent_name = base if number == "1" else f"{base}_{int(number) - 1}"
         parent = resolved.get(parent_name) or runs.get(parent_name)
-        try:
+        with at(f"resume.{name} in the configuration"):
             if parent is None:
                 raise InputError(
                     Problem(f"there is no run {parent_name!r} to resume", "list it first")
                 )
             resolved[name] = _resume(name, int(number), parent, resume[name])
-        except InputError as error:
-            where = f"resume.{name} in the configuration"
-            raise InputError(*(replace(p, file=where) for p in error.problems)) from None
     return resolved
 
 

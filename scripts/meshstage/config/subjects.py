@@ -8,7 +8,7 @@ from typing import Any
 
 from meshstage.cohort.names import subject_stem
 from meshstage.config.tables import Row, read_table
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
 from meshstage.files import file_problem, read_json, real_path
 
 SPLITS = {"train": "train", "val": "validation", "test": "test"}
@@ -52,24 +52,25 @@ def read_subjects_table(path: Path) -> list[SubjectRow]:
         With every line that is wrong: columns missing, unknown or twice, a split that is none,
         an empty cell, no row at all.
     """
-    rows = read_table(path, COLUMNS, COLUMNS)
-    parsed = [_parse_row(row, path) for row in rows]
-    problems = [item for item in parsed if isinstance(item, Problem)]
-    if problems:
-        raise InputError(*problems)
-    return [item for item in parsed if isinstance(item, SubjectRow)]
+    rows, problems = [], list[Problem]()
+    for row in read_table(path, COLUMNS, COLUMNS):
+        with collecting(problems), at(f"{path}, line {row.line}"):
+            rows.append(_parse_row(row, path))
+    raise_if_any(problems)
+    return rows
 
 
-def _parse_row(row: Row, path: Path) -> SubjectRow | Problem:
+def _parse_row(row: Row, path: Path) -> SubjectRow:
     manifest, split = (row.cells.get(name, "") for name in COLUMNS)
     if not manifest or "\0" in manifest:
-        return Problem(f"line {row.line} names no manifest", "write the path of one", str(path))
+        raise InputError(Problem("names no manifest", "write the path of one"))
     if split not in SPLITS:
         close = difflib.get_close_matches(split.lower(), SPLITS, n=1)
-        return Problem(
-            f"line {row.line}: the split {split!r} is none of train, val, test",
-            f"write {close[0]}" if close else "write one of them",
-            str(path),
+        raise InputError(
+            Problem(
+                f"the split is {split!r}, none of train, val, test",
+                f"write {close[0]}" if close else "write one of them",
+            )
         )
     return SubjectRow(path.parent / manifest, split, row.line)
 

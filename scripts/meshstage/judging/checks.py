@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from meshstage.cohort.subject import Subject
+from meshstage.cohort.subject import SUBJECT_JSON, Subject, differences
 from meshstage.errors import Problem
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.motion.baselines import Baselines
@@ -41,7 +41,7 @@ def changed_data(
             Problem(
                 f"its {' and '.join(names)} changed since the model was trained",
                 todo,
-                str(subject.directory / "subject.json"),
+                str(subject.directory / SUBJECT_JSON),
                 subject.id,
             )
         )
@@ -69,20 +69,14 @@ def unfit_baselines(
 
 def unfit_subject(subject: Subject, predictor: "Predictor") -> list[Problem]:
     """Name in which size a subject differs from the model."""
-    pairs = (
-        ("points", subject.targets.shape[1], len(predictor.points)),
-        ("target components", subject.targets.shape[2], predictor.n_target),
-        ("shape scores", len(subject.shape_scores), predictor.n_pca),
+    return differences(
+        subject,
+        "the model",
+        "evaluate it with its own model",
+        n_points=len(predictor.points),
+        n_target=predictor.n_target,
+        n_pca=predictor.n_pca,
     )
-    return [
-        Problem(
-            f"{mine} {what}, but the model has {wanted}",
-            "evaluate it with its own model",
-            subject=subject.id,
-        )
-        for what, mine, wanted in pairs
-        if mine != wanted
-    ]
 
 
 def notes(

@@ -22,8 +22,6 @@ from meshstage.mechanics.elements import (
 
 _log = logging.getLogger(__name__)
 
-ON_BAD_ELEMENTS = ("error", "drop")
-
 
 @dataclass(frozen=True)
 class Strain:

@@ -81,8 +81,7 @@ def read_status(model: Path, now: datetime | None = None) -> Status:
         If there is no record of a training.
     """
     events = read_events(model)
-    start = next((event for event in events if "epochs" in event), None)
-    if start is None:
+    if not any("epochs" in event for event in events):
         raise InputError(
             Problem("no training has started here", "name a run's folder", str(model / EVENTS))
         )

@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from meshstage.cohort.statistics import Statistics
-from meshstage.cohort.subject import Subject
+from meshstage.cohort.subject import Subject, differences
 from meshstage.cohort.template import Template
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, raise_if_any
 from meshstage.files import atomic, read_json, sha256, write_json
 from meshstage.motion.gaussian_process import GaussianProcess
 from meshstage.motion.model import MotionModel
@@ -106,7 +106,9 @@ def fit_baselines(
     """
     if not train:
         raise InputError("no training subject to fit the baselines on; give at least one")
-    _check_widths(statistics, [*train, *val])
+    whose, todo = "the statistics", "compute the statistics again with compute_stats.py"
+    sizes = {"n_target": statistics.n_target, "n_pca": statistics.n_pca}
+    raise_if_any(p for s in [*train, *val] for p in differences(s, whose, todo, **sizes))
     models = {name: kind.fit(train, statistics, cycle) for name, (_, kind) in MODELS.items()}
     ridge, mean = models["ridge"], models["stage_mean"]
     assert isinstance(ridge, Ridge) and isinstance(mean, StageMean)
@@ -141,22 +143,6 @@ def _rmse(baselines: Baselines, subjects: Sequence[Subject]) -> dict[str, float]
             total[name] += float(square_errors(values, subject.targets).sum())
         count += subject.targets.shape[0] * subject.targets.shape[1]
     return {name: math.sqrt(value / count) for name, value in total.items()}
-
-
-def _check_widths(statistics: Statistics, train: Sequence[Subject]) -> None:
-    for subject in train:
-        for what, mine, wanted in (
-            ("shape scores", len(subject.shape_scores), len(statistics.pca_mean)),
-            ("target components", subject.targets.shape[2], statistics.n_target),
-        ):
-            if mine != wanted:
-                raise InputError(
-                    Problem(
-                        f"{mine} {what}, but {wanted} in the statistics",
-                        "compute the statistics again with compute_stats.py",
-                        subject=subject.id,
-                    )
-                )
 
 
 def _open_cycles(train: Sequence[Subject], scale: float, cycle: str) -> list[str]:

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.utils.data import Dataset
 
 from meshstage.cohort.statistics import Statistics
-from meshstage.cohort.subject import Subject
-from meshstage.errors import InputError
+from meshstage.cohort.subject import Subject, differences
+from meshstage.errors import InputError, raise_if_any
 
 
 class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
@@ -52,12 +52,11 @@ class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
     ) -> None:
         if not subjects:
             raise InputError("no subject to make samples of: give at least one ingested subject")
-        shapes = {(s.targets.shape[1:], len(s.shape_scores)) for s in subjects}
-        if len(shapes) > 1:
-            raise InputError(
-                f"subjects {', '.join(s.id for s in subjects)} differ in points, components or "
-                "number of shape scores; ingest them on one template and check them first"
-            )
+        _, self.n_points, self.n_target = subjects[0].targets.shape
+        n_pca = len(subjects[0].shape_scores)
+        first_has = {"n_points": self.n_points, "n_target": self.n_target, "n_pca": n_pca}
+        whose, todo = f"subject {subjects[0].id}", "ingest all subjects on one template"
+        raise_if_any(p for s in subjects for p in differences(s, whose, todo, **first_has))
         if cache_max_samples < 0:
             raise InputError(f"cache_max_samples is {cache_max_samples}, it must not be negative")
         self.subjects = list(subjects)
@@ -67,8 +66,7 @@ class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
         self.subject_ids = [subjects[s].id for s, _ in self._where]
         self.shape_scores = np.stack([subjects[s].shape_scores for s, _ in self._where])
         self.stages = np.array([subjects[s].stages[p] for s, p in self._where])
-        _, self.n_points, self.n_target = subjects[0].targets.shape
-        self.n_features = 3 + self.shape_scores.shape[1] + 1
+        self.n_features = 3 + n_pca + 1
         self._cache_max_samples = cache_max_samples
         self._cache: OrderedDict[int, np.ndarray] = OrderedDict()
 
