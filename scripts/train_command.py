@@ -70,7 +70,7 @@ def _parser(description: str | None, kind: NetworkKind | None) -> argparse.Argum
         "--time-budget",
         type=float,
         metavar="MINUTES",
-        help="save and leave (exit 75) before; 0: none",
+        help="save and exit with 75 before they have passed; 0: none",
     )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
     if kind is None:

@@ -22,7 +22,7 @@ TARGET_ARRAY = "displacement"
 
 @dataclass(frozen=True)
 class TinyCohort:
-    """42 points, 2 shape scores, 3 phases a subject; splits of 5, 2 and 1 subjects.
+    """42 points, 2 shape scores, 3 phases per subject; splits of 5, 2 and 1 subjects.
 
     Parameters
     ----------

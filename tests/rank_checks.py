@@ -163,7 +163,7 @@ def check_networks(context: DistributedContext, output: Path) -> None:
 
 
 def check_skips(context: DistributedContext, output: Path) -> list[float]:
-    """Train 31 samples, one a rank and step; of a NaN target the last rank alone hears."""
+    """Train 31 samples, one per rank and step; of a NaN target the last rank alone hears."""
     cohort = Cohort(output / f"skips_{context.rank}", [1] * 31)
     order = loop.epoch_order(42, 1, 31)
     bad = order[context.world_size * 3 - 1]  # of the third step, the last rank's

@@ -1,8 +1,8 @@
 """A network that needs no PhysicsNeMo, to test training with; also a program, like train_mlp.py.
 
 As a program it misbehaves where the environment says so: ``STEP_SECONDS`` makes steps last,
-``FAIL_ON_RANK`` raises in the third step of that rank, ``TELL_STEPS`` names a file that gets a
-line a step.
+``FAIL_ON_RANK`` raises in the third step of that rank, ``TELL_STEPS`` names a file that gets one
+line per step.
 """
 
 import os

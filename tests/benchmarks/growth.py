@@ -2,7 +2,7 @@
 
     python tests/benchmarks/growth.py --output growth.json
 
-A base step and steps of twice the points, samples a batch, or hops run in turn; beside the ratio of
+A base step and steps of twice the points, samples per batch, or hops run in turn; beside the ratio of
 their times stands that of their products, counted. Twice of anything should be at most twice the
 work: that is the target, to 5 %, for what is counted. It may be less, since edges are encoded once
 for all samples of a batch.
@@ -58,7 +58,7 @@ def gflop(variant: Variant) -> float:
 
 def grow(settings: dict[str, int], repeats: int) -> list[dict[str, Any]]:
     """Compare the base step with those of twice of one thing."""
-    doubled = {"points": "rows", "samples a batch": "batch", "hops": "hops"}
+    doubled = {"points": "rows", "samples per batch": "batch", "hops": "hops"}
     variants = {"base": make(**settings)}
     for name, key in doubled.items():
         variants[name] = make(**settings | {key: 2 * settings[key]})

@@ -40,7 +40,7 @@ def parse(path: Path) -> np.ndarray:
 
 
 def compare(n_points: int, n_samples: int, repeats: int) -> dict[str, Any]:
-    """Read all samples both ways, again and again; give medians, and times a sample."""
+    """Read all samples both ways, again and again; give medians, and times per sample."""
     with tempfile.TemporaryDirectory() as name:
         raw = write_surfaces(Path(name) / "raw", 1, n_samples, n_points)
         cohort = ingest(raw.mesh, raw.manifests, Path(name))
@@ -81,7 +81,7 @@ def main() -> int:
     parser.add_argument("--samples", type=int, default=60)
     parser.add_argument("--repeats", type=int, default=15, help="of the epoch")
     arguments = parser.parse_args()
-    print("           VTK over       |  ms a sample")
+    print("           VTK over       |  ms per sample")
     print("points   kB   map  item  copy  one |    VTK     map    item    copy     one")
     rows = []
     for n_points in arguments.points:

@@ -1,4 +1,4 @@
-"""The step that ours is compared with: PhysicsNeMo's arithmetic, one graph a sample.
+"""The step that ours is compared with: PhysicsNeMo's arithmetic, one graph per sample.
 
 What a training loop on PhysicsNeMo's own forward does: the host builds
 ``[x, y, z | shape scores | stage]`` for every sample of every batch, the graph is repeated for

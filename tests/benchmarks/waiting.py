@@ -157,7 +157,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="waiting_") as name:
         raw = write_surfaces(Path(name) / "raw", 1, SAMPLES, POINTS)
         ingest(raw.mesh, raw.manifests, Path(name))
-        print("network  others  variant           ms a step   by the first")
+        print("network  others  variant           ms per step by the first")
         for network in arguments.networks:
             times = measure(
                 network,

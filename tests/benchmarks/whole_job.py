@@ -106,7 +106,7 @@ def hearts(folder: Path, **settings: int) -> Job:
 
 
 def main() -> int:
-    """Print a row a cohort; exit 1 if a ratio or an RMSE is not as it should be."""
+    """Print one row per cohort; exit 1 if a ratio or an RMSE is not as it should be."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--output", type=Path, metavar="FILE", help="JSON to write")
     parser.add_argument("--cohorts", nargs="+", default=["surfaces", "heart-surface"])

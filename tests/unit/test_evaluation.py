@@ -71,7 +71,7 @@ def test_rows_hold_the_errors_of_every_subject_and_phase() -> None:
     mesh, subjects, predictor = made_case()
     baselines = fitted(mesh, subjects[:2])
     evaluation = evaluate_model(predictor, subjects, baselines)
-    assert len(evaluation.rows) == 16 and predictor.calls == 4  # one forward a subject
+    assert len(evaluation.rows) == 16 and predictor.calls == 4  # one forward per subject
     assert len({tuple(row) for row in evaluation.rows}) == 1  # the same columns
     row = evaluation.rows[4 * 2 + 1]
     assert (row["subject_id"], row["split"], row["phase"], row["stage"]) == ("s2", "val", 1, 0.25)

@@ -121,7 +121,7 @@ def run_until_done(network, cohort, output, *interruptions) -> tuple[int, list[s
             reasons.append(str(error))
 
 
-# 15 samples in batches of 4 are 4 steps an epoch, 40 in all.
+# 15 samples in batches of 4 are 4 steps per epoch, 40 in all.
 @pytest.mark.parametrize("network", ["small", "mgn"])
 def test_leaving_at_any_step_is_exact_and_repeats_none(tiny_cohort, tmp_path, straight, network):
     """Each start lasts 7 steps: it leaves in, between and at the ends of epochs."""

@@ -69,7 +69,7 @@ class TrainBad(TrainSmall):
 
 
 def reference_weights(cohort, epochs: int) -> dict[str, torch.Tensor]:
-    """Train by hand, one sample a step, without ever taking the bad sample."""
+    """Train by hand, one sample per step, without ever taking the bad sample."""
     trainer = TrainSmall()
     torch.manual_seed(trainer.seed)
     model = trainer.build_model(6, 3)

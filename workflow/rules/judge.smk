@@ -46,7 +46,7 @@ rule fit_baselines:
 
 
 rule evaluate:
-    """Judge a model on every subject, beside the baselines; one job a model."""
+    """Judge a model on every subject, beside the baselines; one job per model."""
     input:
         script=script("evaluate.py"),
         library=library_of("evaluate.py"),
@@ -85,7 +85,7 @@ rule evaluate:
 
 
 rule predict:
-    """Write the predicted meshes of all held-out subjects; one job a model."""
+    """Write the predicted meshes of all held-out subjects; one job per model."""
     input:
         script=script("predict.py"),
         library=library_of("predict.py"),

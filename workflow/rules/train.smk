@@ -1,4 +1,4 @@
-# One generated rule a run, train_{run}, and one a resumed run, resume_{run}_{n}: each declares
+# One generated rule per run, train_{run}, and per resumed run, resume_{run}_{n}: each declares
 # every file of its model, so that a dry run shows them.
 #
 # In:  template, statistics, subjects; for a resumed run a checkpoint of its parent.

@@ -71,7 +71,7 @@ def check_cohort(
     ----------
     template : Template
     entries : sequence of Entry
-        One a row of the table, in its order; a manifest that stands twice comes twice.
+        One per row of the table, in its order; a manifest that stands twice comes twice.
     table : Path, optional
         The table of subjects; without it nothing is known of splits.
     network : str, optional
