@@ -4,6 +4,7 @@ Called as ``torchrun ... rank_checks.py OUTPUT``; rank 0 writes ``OUTPUT/results
 ranks takes seconds, so that one start does everything.
 """
 
+import contextlib
 import json
 import os
 import signal
@@ -150,6 +151,26 @@ def check_exact(context: DistributedContext, output: Path) -> None:
     run(TrainSmall(**settings), cohort, output / "cut", epochs=10, context=context)
 
 
+def check_learning(context: DistributedContext, output: Path) -> float:
+    """Train with schedule, decay, noise and average: in one go, cut, and alone; give the worst."""
+    cohort = Cohort(output / f"learning_{context.rank}", [2, 3, 2, 3, 3])  # 13 samples
+    settings: dict[str, Any] = {
+        "schedule": "cosine", "weight_decay": 0.1, "score_noise": 0.3, "ema": 0.9,
+        "rmse_log_interval": 3, "precision": "fp64",
+    }  # fmt: skip
+    straight, cut = output / "learning_straight", output / "learning_cut"
+    model, *_ = run(TrainSmall(**settings, batch_size=2), cohort, straight, 10, context=context)
+    trainer = TrainSmall(**settings, batch_size=2)
+    interrupt(trainer, context)
+    with contextlib.suppress(ContinueLater):
+        run(trainer, cohort, cut, epochs=10, context=context)
+    run(TrainSmall(**settings, batch_size=2), cohort, cut, epochs=10, context=context)
+    trainer = TrainSmall(**settings, batch_size=2 * context.world_size)
+    alone, *_ = run(trainer, cohort, output / f"learning_alone_{context.rank}", epochs=10)
+    pairs = zip(model.parameters(), alone.parameters(), strict=True)
+    return max(float((a - b).abs().max()) for a, b in pairs)
+
+
 def check_networks(context: DistributedContext, output: Path) -> None:
     """Train PhysicsNeMo's networks 4 + 6 epochs and 10, and a MeshGraphNet with segments."""
     cohort = Cohort(output / f"networks_{context.rank}", [2, 3, 2, 3, 3])
@@ -223,6 +244,7 @@ def main(output: Path) -> None:
             "rmse": check_rmse(context, output),
             "decide": everywhere(context, check_decide(context)),
             "skips": check_skips(context, output),
+            "learning": everywhere(context, check_learning(context, output)),
         }
         check_exact(context, output)
         if context.world_size == 2:

@@ -24,6 +24,9 @@ def assert_equal_models(one: Path, other: Path, tag: str) -> None:
     ours, theirs = (load_checkpoint(path / checkpoint_name(tag)) for path in (one, other))
     for key, value in ours["model_state_dict"].items():
         assert torch.equal(value, theirs["model_state_dict"][key]), key
+    raw = [c["training_state"].get("raw_weights", {}) for c in (ours, theirs)]
+    assert raw[0].keys() == raw[1].keys()
+    assert all(torch.equal(value, raw[1][key]) for key, value in raw[0].items())
     moments = [c["training_state"]["optimizer"]["state"] for c in (ours, theirs)]
     for index, state in moments[0].items():
         assert all(torch.equal(v, moments[1][index][k]) for k, v in state.items()), index
@@ -103,7 +106,7 @@ class Interrupting:
         trainer._compute_loss, trainer.forward_batch = loss, forward  # type: ignore[method-assign]
 
 
-def run_until_done(network, cohort, output, *interruptions) -> tuple[int, list[str]]:
+def run_until_done(network, cohort, output, *interruptions, **settings) -> tuple[int, list[str]]:
     """Start again until the training is finished; give the steps done and why it left.
 
     The last of the interruptions serves for all further starts.
@@ -112,6 +115,8 @@ def run_until_done(network, cohort, output, *interruptions) -> tuple[int, list[s
     while True:
         trainer = MAKERS[network]()
         trainer.rmse_log_interval = 3
+        for name, value in settings.items():
+            setattr(trainer, name, value)
         counting = Interrupting(trainer, **interruptions[min(len(reasons), len(interruptions) - 1)])
         try:
             run(trainer, cohort, output, epochs=10)

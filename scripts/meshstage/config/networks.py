@@ -11,9 +11,9 @@ from meshstage.errors import InputError, Problem
 from meshstage.files import read_text
 
 COMMON = (
-    "epochs", "batch_size", "learning_rate", "grad_clip_norm", "seed", "rmse_log_interval",
-    "loss_log_interval", "max_skipped_fraction", "recovery_interval", "precision", "compile",
-    "device_memory_fraction", "losses",
+    "epochs", "batch_size", "learning_rate", "schedule", "weight_decay", "score_noise", "ema",
+    "grad_clip_norm", "seed", "rmse_log_interval", "loss_log_interval", "max_skipped_fraction",
+    "recovery_interval", "precision", "compile", "device_memory_fraction", "losses",
 )  # fmt: skip
 """Settings that every training has."""
 

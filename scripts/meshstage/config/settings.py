@@ -31,8 +31,8 @@ class Setting:
     help : str
         One line, with the unit.
     change : "never", "resume" or "always"
-    minimum, above, maximum : float, optional
-        Bounds: at least, strictly above, at most.
+    minimum, above, maximum, below : float, optional
+        Bounds: at least, strictly above, at most, strictly below.
     choices : tuple of str
         Allowed words; empty for any.
     is_list : bool
@@ -49,6 +49,7 @@ class Setting:
     minimum: float | None = None
     above: float | None = None
     maximum: float | None = None
+    below: float | None = None
     choices: tuple[str, ...] = ()
     is_list: bool = False
     is_column: bool = True
@@ -99,6 +100,7 @@ class Setting:
             and (self.minimum is None or value >= self.minimum)
             and (self.above is None or value > self.above)
             and (self.maximum is None or value <= self.maximum)
+            and (self.below is None or value < self.below)
         )
 
     @property
@@ -113,7 +115,8 @@ class Setting:
         bounds = [
             f"{word} {bound:g}"
             for word, bound in (
-                ("at least", self.minimum), ("above", self.above), ("at most", self.maximum),
+                ("at least", self.minimum), ("above", self.above),
+                ("at most", self.maximum), ("below", self.below),
             )
             if bound is not None
         ]  # fmt: skip
@@ -138,9 +141,27 @@ class Settings:
         1500, "total of the lineage, resumed epochs included", "always", minimum=1
     )
     batch_size: int = _setting(4, "samples per rank and step", "resume", minimum=1)
-    learning_rate: float = _setting(1e-3, "of Adam", "resume", above=0)
+    learning_rate: float = _setting(1e-3, "of Adam; the peak of a cosine", "resume", above=0)
+    schedule: str = _setting(
+        "constant", "of the learning rate; cosine: a warm-up, then half a cosine down to 0",
+        "resume", choices=("constant", "cosine"),
+    )  # fmt: skip
+    weight_decay: float = _setting(
+        0.0, "a step shrinks each weight by this times the learning rate (AdamW)", "resume",
+        minimum=0,
+    )  # fmt: skip
     grad_clip_norm: float = _setting(1.0, "largest norm of a step's gradient", "resume", above=0)
-    seed: int = _setting(42, "of initial weights and sample order", "resume", minimum=0)
+    score_noise: float = _setting(
+        0.0, "deviation of the noise on shape scores in training, standard deviations", "resume",
+        minimum=0,
+    )  # fmt: skip
+    ema: float = _setting(
+        0.0, "decay per step of averaged weights, which are then judged and kept (0: none)",
+        "resume", minimum=0, below=1,
+    )  # fmt: skip
+    seed: int = _setting(
+        42, "of initial weights, sample order and score noise", "resume", minimum=0
+    )
     rmse_log_interval: int = _setting(
         100, "epochs between kept and judged models", "always", minimum=1
     )

@@ -111,4 +111,4 @@ class TrainPhysicsNeMoBase(TrainingMethod):
             Loop(session, folder, watch, journal).run()
             context.decide(lambda: record.write_model(session, folder, identity, files))
             journal.event("end", epoch=session.progress.epoch)
-        return session.network, session.progress.losses, session.progress.rmse_log
+        return session.judged, session.progress.losses, session.progress.rmse_log

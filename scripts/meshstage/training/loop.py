@@ -17,6 +17,7 @@ from meshstage.training.compiling import compile_network
 from meshstage.training.leaving import LEAVE, SAVE, Watch, reason
 from meshstage.training.plan import Step, epoch_order, epoch_plan, rank_batch
 from meshstage.training.rmse import root_mean_square_error
+from meshstage.training.schedule import rate_at
 from meshstage.training.session import Session
 from meshstage.training.skipped import judge_steps
 from meshstage.training.state import RmseEntry
@@ -39,6 +40,7 @@ class Loop:
         self.trainer, self.context = session.trainer, session.context
         self.progress, self.network = session.progress, session.network
         self.objective = session.objective
+        self._noise: Tensor | None = None  # of the epoch, on the scores
         self._compile()
         self.model = self._distributed()
 
@@ -72,6 +74,7 @@ class Loop:
         epoch = progress.epoch + 1
         self._began = time.monotonic() - progress.seconds
         order = epoch_order(trainer.seed, epoch, len(self.session.train_feed.dataset))
+        self._noise = self.session.score_noise(epoch)
         trainer._on_epoch_start(epoch - 1, trainer.epochs)
         self.objective.start_epoch(epoch - 1)
         self._train_steps(order)
@@ -105,6 +108,9 @@ class Loop:
         batch = rank_batch(len(order), trainer.batch_size, context.world_size)
         plan = epoch_plan(order[progress.done :], batch, context.rank, context.world_size)
         samples = torch.tensor([step.n_global for step in plan], dtype=torch.int64)
+        # Samples of the epoch before the middle of each step: neither the first nor the last step
+        # of a cosine is wasted on a learning rate of 0.
+        middles = (progress.done + samples.cumsum(0) - samples / 2).tolist()
         losses = torch.zeros(len(plan), dtype=torch.float64, device=context.device)
         names = self.objective.names
         # What an earlier start has summed, all ranks together, goes on rank 0.
@@ -123,8 +129,17 @@ class Loop:
             if flags:
                 self._save(flags)
             if step is not None:
+                self._set_learning_rate(middles[number] / len(order))
                 losses[number] = self._train_step(step)
                 self.watch.tick()
+
+    def _set_learning_rate(self, done: float) -> None:
+        """Set the rate of a step at a part of the epoch, whose place is counted in this run."""
+        trainer, progress = self.trainer, self.progress
+        start = progress.start_epoch
+        place = (progress.epoch - start + done) / (trainer.epochs - start)
+        for group in self.session.optimizer.param_groups:
+            group["lr"] = trainer.learning_rate * rate_at(trainer.schedule, place)
 
     def _joined(self, flags: int) -> int:
         """Join the flags of all ranks: rank 0 alone decides when to save, any may have to leave."""
@@ -139,12 +154,16 @@ class Loop:
         skipped = optimizer_step(
             self.session.optimizer, list(self.network.parameters()), trainer.grad_clip_norm
         )
+        if self.session.average:
+            self.session.average.update(skipped)
         self.sums += torch.where(skipped, 0.0, sums)
         return torch.where(skipped, torch.nan, loss.detach().double() * k)
 
     def _loss(self, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Mean loss of the first k samples and the sums of its parts; exact zeros without any."""
         on_device, pca, stage, targets = self.session.train_feed.batch(indices)
+        if self._noise is not None:
+            pca = pca + self._noise[on_device]
         predictions = self.session.predict(self.model, pca, stage).to(targets.dtype)[:k]
         if k == 0:
             # The sum of nothing is 0 with gradient 0; the mean of nothing would be NaN.
@@ -219,7 +238,7 @@ class Loop:
 
         return root_mean_square_error(
             feed,
-            lambda pca, stage: self.session.predict(self.network, pca, stage),
+            lambda pca, stage: self.session.predict(self.session.judged, pca, stage),
             self.trainer.batch_size,
             self.context,
             pause,

@@ -60,6 +60,10 @@ class TrainingMethod(ABC):
     epochs: int
     batch_size: int
     learning_rate: float
+    schedule: str
+    weight_decay: float
+    score_noise: float
+    ema: float
     grad_clip_norm: float
     seed: int
     rmse_log_interval: int

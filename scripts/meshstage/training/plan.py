@@ -1,4 +1,4 @@
-"""Which samples each rank takes in each step of an epoch."""
+"""What an epoch draws: its order and noise, and which samples each rank takes in each step."""
 
 from dataclasses import dataclass
 
@@ -27,6 +27,15 @@ class Step:
 def epoch_order(seed: int, epoch: int, n_samples: int) -> np.ndarray:
     """Permutation of all samples, a function of seed and epoch alone."""
     return np.random.default_rng([seed, epoch]).permutation(n_samples)
+
+
+def epoch_noise(seed: int, epoch: int, n_samples: int, n_scores: int) -> np.ndarray:
+    """Draw standard normal noise for the scores of each sample, in the data set's order.
+
+    A function of seed, epoch and sample alone: no batch, rank or interruption changes it.
+    """
+    # A zero would give the stream of `epoch_order`.
+    return np.random.default_rng([seed, epoch, 1]).standard_normal((n_samples, n_scores))
 
 
 def rank_batch(n_samples: int, batch_size: int, world_size: int) -> int:

@@ -90,7 +90,7 @@ def payload(session: Session) -> dict[str, Any]:
     """Build a checkpoint that can be used, and resumed from."""
     progress, trainer = session.progress, session.trainer
     return {
-        **trainer.build_checkpoint(session.network, session.statistics),
+        **trainer.build_checkpoint(session.judged, session.statistics),
         "method": describe_method(trainer),
         "template_fingerprint": session.template.fingerprint,
         "train_subject_ids": _ids(session.train_feed.dataset),
@@ -98,7 +98,7 @@ def payload(session: Session) -> dict[str, Any]:
         "resumed_from": session.resumed_from,
         "epoch": progress.epoch,
         "start_epoch": progress.start_epoch,
-        "training_state": progress.to_state(session.optimizer),
+        "training_state": session.training_state(),
     }
 
 

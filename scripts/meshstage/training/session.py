@@ -13,11 +13,13 @@ from meshstage.cohort.template import Template
 from meshstage.errors import InputError, Problem
 from meshstage.losses.term import LossTerm
 from meshstage.models.checkpoint import load_weights
+from meshstage.training.average import WeightAverage
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.identity import plain_settings
 from meshstage.training.inputs import NetworkInputs
 from meshstage.training.method import TrainingMethod
 from meshstage.training.objective import Objective
+from meshstage.training.plan import epoch_noise
 from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.state import Progress
 from meshstage.training.step import Feed, make_optimizer, parameter_type, resolve_precision
@@ -58,13 +60,16 @@ class Session:
         torch.manual_seed(trainer.seed)
         network = trainer.build_model(statistics.n_features, statistics.n_target)
         self.network = network.to(device, dtype)
+        self.average: WeightAverage | None = None
         trainer.inputs = NetworkInputs(statistics, coordinates, device, dtype)
         trainer.use_edges(template.edge_index, template.edge_features)
         trainer.setup_inputs(device, template.mesh(), np.asarray(coordinates, np.float32))
         for term in terms:
             term.to(device, dtype)
         self.objective = Objective(trainer, terms)
-        self.optimizer = make_optimizer(self.network.parameters(), trainer.learning_rate)
+        self.optimizer = make_optimizer(
+            self.network.parameters(), trainer.learning_rate, trainer.weight_decay
+        )
         self.train_feed = Feed(train, trainer.inputs, trainer.device_memory_fraction)
         self.val_feed = val and Feed(val, trainer.inputs, trainer.device_memory_fraction)
         self.progress = Progress()
@@ -87,15 +92,19 @@ class Session:
         """
         trainer, payload = self.trainer, recovery or origin
         self.resumed_from = str(resume_from) if resume_from else None
-        said = f"training {trainer.epochs} epochs from fresh weights"
+        source = live if recovery else Path(resume_from or "")
         if payload is not None:
-            source = live if recovery else Path(resume_from or "")
             load_weights(self.network, payload["model_state_dict"], source)
-            said = "weights only, so epoch 0 and a fresh optimizer"
-            if "training_state" in payload:
-                self._restore_state(payload, source)
-                said = f"epoch {self.progress.epoch} of {trainer.epochs}"
-            said = f"resuming {source}: {said}"
+        if trainer.ema:
+            # Copies what was loaded: the average, if the checkpoint has one.
+            self.average = WeightAverage(self.network, trainer.ema)
+        if payload is None:
+            said = f"training {trainer.epochs} epochs from fresh weights"
+        elif "training_state" in payload:
+            self._restore_state(payload, source)
+            said = f"resuming {source}: epoch {self.progress.epoch} of {trainer.epochs}"
+        else:
+            said = f"resuming {source}: weights only, so epoch 0 and a fresh optimizer"
         if recovery is None:
             self._begin_segment()
         self._update_segment()
@@ -113,11 +122,16 @@ class Session:
         """Take optimizer, history and random numbers from a checkpoint of this program."""
         try:
             self.progress = Progress.from_payload(payload)
+            state = payload["training_state"]
+            # What is trained, where the checkpoint's own weights are averages.
+            self.network.load_state_dict(payload["model_state_dict"] | state.get("raw_weights", {}))
+            if self.average:
+                self.average.restore(state)
             # Its moments alone: learning rate and the like are this run's own settings.
-            state = self.optimizer.state_dict()
-            state["state"] = payload["training_state"]["optimizer"]["state"]
-            self.optimizer.load_state_dict(state)
-            torch.set_rng_state(payload["training_state"]["rng"])
+            self.optimizer.load_state_dict(
+                self.optimizer.state_dict() | {"state": state["optimizer"]["state"]}
+            )
+            torch.set_rng_state(state["rng"])
         except (KeyError, TypeError, ValueError, RuntimeError) as error:
             raise InputError(
                 Problem(
@@ -142,6 +156,26 @@ class Session:
         if last and last[0]["epoch"] % progress.segments[-1]["rmse_log_interval"]:
             progress.rmse_log.pop()
         progress.segments.append({"from_epoch": progress.epoch, "resumed_from": self.resumed_from})
+
+    @property
+    def judged(self) -> nn.Module:
+        """The network that is judged and saved: with averaged weights if there are any."""
+        return self.average.network if self.average else self.network
+
+    def training_state(self) -> dict[str, Any]:
+        """Collect ``training_state`` for a checkpoint."""
+        averaged = self.average.to_state() if self.average else {}
+        return self.progress.to_state(self.optimizer) | averaged
+
+    def score_noise(self, epoch: int) -> Tensor | None:
+        """Give the noise of an epoch on normalised scores: (n_samples, n_pca), if there is any."""
+        trainer = self.trainer
+        if not trainer.score_noise:
+            return None
+        shape = self.train_feed.dataset.shape_scores.shape
+        noise = trainer.score_noise * epoch_noise(trainer.seed, epoch, *shape)
+        scaled = torch.from_numpy(noise / np.asarray(self.statistics.pca_scale))
+        return scaled.to(trainer.inputs.coordinates)
 
     def predict(self, model: nn.Module, pca: Tensor, stage: Tensor) -> Tensor:
         """Predict a batch from scores (B, n_pca) and stages (B,) in the chosen precision."""

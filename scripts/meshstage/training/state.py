@@ -57,7 +57,8 @@ class Progress:
     def to_state(self, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Collect ``training_state`` for a checkpoint: the same run gives the same bytes."""
         return {
-            "optimizer": optimizer.state_dict(),
+            # Its settings are the run's, and the learning rate is that of the last step.
+            "optimizer": {"state": optimizer.state_dict()["state"]},
             "done": self.done,
             "step_losses": self.step_losses,
             "step_samples": self.step_samples,

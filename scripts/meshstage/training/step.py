@@ -21,9 +21,13 @@ def parameter_type(precision: str) -> torch.dtype:
     return torch.float64 if precision == "fp64" else torch.float32
 
 
-def make_optimizer(parameters: Iterable[nn.Parameter], learning_rate: float) -> torch.optim.Adam:
-    """Make the fused Adam, which can skip a step without the host knowing."""
-    optimizer = torch.optim.Adam(parameters, lr=learning_rate, fused=True)
+def make_optimizer(
+    parameters: Iterable[nn.Parameter], learning_rate: float, weight_decay: float = 0.0
+) -> torch.optim.AdamW:
+    """Make the fused AdamW, which can skip a step without the host knowing."""
+    optimizer = torch.optim.AdamW(
+        parameters, lr=learning_rate, weight_decay=weight_decay, fused=True
+    )
     optimizer.grad_scale = None  # type: ignore[attr-defined]  # the kernel reads it with found_inf
     return optimizer
 
@@ -39,7 +43,7 @@ def backward(loss: Tensor, share: float) -> None:
 
 
 def optimizer_step(
-    optimizer: torch.optim.Adam, parameters: list[nn.Parameter], clip_norm: float
+    optimizer: torch.optim.AdamW, parameters: list[nn.Parameter], clip_norm: float
 ) -> Tensor:
     """Clip and step, or leave weights and moments alone if the gradient is not finite.
 
