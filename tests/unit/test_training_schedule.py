@@ -135,10 +135,10 @@ def test_score_noise_is_of_the_sample_and_never_judged(tiny_cohort, tmp_path):
     trained, judged = [], []
     for batch in (4, 7):
         trainer = Seeing(score_noise=0.5, batch_size=batch, precision="fp64")
-        run(trainer, tiny_cohort, tmp_path / f"batch_{batch}", epochs=20)
+        run(trainer, tiny_cohort, tmp_path / f"batch_{batch}", epochs=8)
         trained.append(trainer._trained)
         judged.append(torch.cat(trainer._judged))
-    assert [sorted(epoch) for epoch in trained[0]] == [list(range(15))] * 20
+    assert [sorted(epoch) for epoch in trained[0]] == [list(range(15))] * 8
     for ours, theirs in zip(*trained, strict=True):
         assert all(torch.equal(scores, theirs[index]) for index, scores in ours.items())
 
@@ -151,10 +151,10 @@ def test_score_noise_is_of_the_sample_and_never_judged(tiny_cohort, tmp_path):
     )
     scale = np.array(statistics.pca_scale)
     noise = np.array([(epoch[i].numpy() - clean[i]) * scale for epoch in trained[0] for i in epoch])
-    assert len(np.unique(noise)) == noise.size == 20 * 15 * 2
-    # Deviations of the mean and of the deviation of 600 normal numbers of deviation 0.5: 0.020
-    # and 0.014. Four of them.
-    assert abs(noise.mean()) < 0.08 and abs(noise.std() - 0.5) < 0.06
+    assert len(np.unique(noise)) == noise.size == 8 * 15 * 2
+    # Of 240 normal numbers with deviation 0.5 the mean has the deviation 0.5 / sqrt(240) = 0.032,
+    # their deviation 0.5 / sqrt(480) = 0.023. Four of them; the seed is fixed.
+    assert abs(noise.mean()) < 0.13 and abs(noise.std() - 0.5) < 0.09
     seen = {tuple(row) for row in torch.cat(judged).tolist()}
     wanted = {
         tuple(statistics.normalise_scores(s.shape_scores).tolist())
@@ -268,7 +268,7 @@ def test_averaging_that_begins_in_a_resumed_run_forgets_what_was_before(tiny_coh
 # ---------------------------------------------------------------- all of them, resumed
 
 
-@pytest.mark.parametrize("network", ["small", "mgn", "mlp"])
+@pytest.mark.parametrize("network", ["small", "mlp"])
 def test_ten_epochs_cut_anywhere_are_ten_in_one_go(tiny_cohort, tmp_path, network):
     """With all four. Each start lasts 7 steps of 40."""
     _, none = run_until_done(network, tiny_cohort, tmp_path / "straight", {}, **ALL)
