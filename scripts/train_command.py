@@ -14,6 +14,7 @@ from meshstage.config.methods import load_class
 from meshstage.config.networks import (
     COMMON,
     LOSSES,
+    NETWORKS,
     NetworkKind,
     kind_of,
     parse_options,
@@ -42,11 +43,26 @@ def run(
     description : str
         Of the script.
     kind : NetworkKind, optional
-        Without it ``--network`` names a class of the user's own.
+        Without it ``--network`` names a row of the registry, or a class of the user's own.
     method : type, optional
         The training method, where it is not the one of the row.
     """
-    command_line.run(lambda arguments: _train(arguments, kind, method), _parser(description, kind))
+    chosen = kind or NETWORKS.get(_named_network())
+    parser = _parser(description, chosen)
+    if kind is None:
+        add = parser.add_argument_group("which network").add_argument
+        names = ", ".join(NETWORKS)
+        add("--network", required=True, metavar="NAME", help=f"{names} or FILE.py:CLASS")
+        add("--options", metavar="JSON", help="settings of a class, as in '{\"width\": 32}'")
+    command_line.run(lambda arguments: _train(arguments, chosen, method), parser)
+
+
+def _named_network() -> str:
+    """Look for ``--network`` before the other options, which depend on it."""
+    first = argparse.ArgumentParser(add_help=False)
+    first.add_argument("--network", default="")
+    named: str = first.parse_known_args()[0].network
+    return named
 
 
 def _parser(description: str | None, kind: NetworkKind | None) -> argparse.ArgumentParser:
@@ -73,10 +89,6 @@ def _parser(description: str | None, kind: NetworkKind | None) -> argparse.Argum
         help="save and exit with 75 before they have passed; 0: none",
     )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
-    if kind is None:
-        own = parser.add_argument_group("network of your own")
-        own.add_argument("--network", required=True, metavar="FILE.py:CLASS", help="its class")
-        own.add_argument("--options", metavar="JSON", help="its settings, as in '{\"width\": 32}'")
     groups = {"training": COMMON, "network": kind.options if kind else ()}
     groups |= {f"loss {loss.name}": loss.options for loss in LOSSES.values()}
     for title, names in groups.items():

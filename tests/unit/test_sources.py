@@ -37,4 +37,4 @@ def test_imports_inside_functions_count():
 def test_what_loads_networks_by_name_depends_on_all_of_them():
     for kind in NETWORKS.values():
         module = kind.method.partition(":")[0].replace(".", "/") + ".py"
-        assert module in modules_of("train_own.py")
+        assert module in modules_of("train.py")

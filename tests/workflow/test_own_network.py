@@ -1,7 +1,12 @@
-"""A network of the user's own, docs/examples/own_network.py: from the dry run to the export."""
+"""Networks that are added: one of the user's own, docs/examples/own_network.py, and one of ours.
+
+The second is added as CONTRIBUTING.md says, a module and a row, in a copy of the project.
+"""
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -15,9 +20,40 @@ from small_cohort import write_cohort
 from workflow.project import ROOT, Project
 
 RUNS = (
-    "run\tnetwork\tepochs\trmse_log_interval\toptions\n"
-    'fourier\t../docs/examples/own_network.py:TrainFourierMLP\t2\t1\t{"width": 8}\n'
+    "run\tnetwork\tepochs\trmse_log_interval\tlayer_size\toptions\n"
+    'fourier\t../docs/examples/own_network.py:TrainFourierMLP\t2\t1\t\t{"width": 8}\n'
+    "toy\ttoy\t2\t2\t5\t\n"
 )
+TOY_MODULE = '''\
+"""A toy: two layers per vertex."""
+
+import torch
+
+from meshstage.config.networks import NETWORKS
+from meshstage.training.base import TrainPhysicsNeMoBase
+
+
+class TrainToy(TrainPhysicsNeMoBase):
+    """Train a toy."""
+
+    kind = NETWORKS["toy"]
+    model_tag = kind.tag
+    architecture_name = "meshstage.toy"
+
+    def build_model(self, in_features, out_features):
+        """Make two layers."""
+        layers = torch.nn.Linear(in_features, self.layer_size), torch.nn.Tanh()
+        return torch.nn.Sequential(*layers, torch.nn.Linear(self.layer_size, out_features))
+
+    def forward(self, model, node_feats, batch_len):
+        """Predict row by row."""
+        return model(node_feats)
+'''
+TOY_ROW = """\
+NETWORKS["toy"] = NetworkKind(
+    "toy", "toy", "meshstage.training.toy:TrainToy", "two layers per vertex", ("layer_size",)
+)
+"""
 RESULTS = "results/balls"
 PCA, STAGE = np.array([0.5, -1.0]), 0.4
 
@@ -31,6 +67,9 @@ def trained(tmp_path_factory):
     data.mkdir()
     write_cohort(data)
     project.write("config/runs.tsv", RUNS)
+    project.write("scripts/meshstage/training/toy.py", TOY_MODULE)
+    registry = project.folder / "scripts/meshstage/config/networks.py"
+    project.write("scripts/meshstage/config/networks.py", registry.read_text() + TOY_ROW)
     config = {
         "cohort": "balls",
         "template": "data/pca_mean.vtp",
@@ -38,10 +77,11 @@ def trained(tmp_path_factory):
         "runs": "config/runs.tsv",
     }
     project.write("config/config.yaml", json.dumps(config))
-    wanted = [f"{RESULTS}/evaluation/fourier.csv", f"{RESULTS}/predictions/fourier/delta/delta.pvd"]
+    wanted = [f"{RESULTS}/evaluation/{run}.csv" for run in ("fourier", "toy")]
+    wanted += [f"{RESULTS}/predictions/fourier/delta/delta.pvd"]
     told = project.snakemake("-n", *wanted)
     assert told.returncode == 0, told.stdout
-    for name in ("fourier_mlp_stage_model_epoch_00001.pt", "fourier_mlp_stage_model.pt"):
+    for name in ("fourier_mlp_stage_model_epoch_00001.pt", "toy_stage_model_epoch_00002.pt"):
         assert name in told.stdout
     answer = project.snakemake(*wanted)
     assert answer.returncode == 0, answer.stdout
@@ -109,3 +149,16 @@ def test_a_class_that_was_changed_or_lost_is_told(trained, tmp_path):
     (directory / "own_network.py").unlink()
     with pytest.raises(InputError, match=r"own_network\.py, which holds the class .* beside it"):
         load_predictor(directory)
+
+
+def test_a_network_of_ours_is_a_module_and_a_row(trained):
+    """Trained and judged by the same rules, without another edit; exported by its own command."""
+    summary = json.loads((trained / RESULTS / "evaluation/toy.json").read_text())
+    assert summary["splits"]["train"]["n_subjects"] == 3
+    model = trained / RESULTS / "models/toy"
+    weights = torch.load(model / "toy_stage_model.pt", weights_only=True)["model_state_dict"]
+    assert weights["0.weight"].shape == (5, 6)  # layer_size of its row; 3 + 2 scores + stage
+    assert not (model / "shared_edge_index.pt").exists()
+    export = [sys.executable, "scripts/export.py", "--model", model, "--output", "toy.pt2"]
+    subprocess.run([*map(str, export)], cwd=trained, check=True)
+    assert (trained / "toy.pt2").stat().st_size > 0

@@ -153,7 +153,7 @@ def test_own_network_is_planned_like_ours(with_own):
         "pca_mean_template.vtu", "pca_model.json", "training_losses.json",
         "training_validation_rmse.json", "training_validation_rmse.csv",
     }  # fmt: skip
-    assert "scripts/train_own.py --epochs=6" in rest.replace("'", "")
+    assert "scripts/train.py --network=" in rest.replace("'", "")
     assert "--network=config/nets/own.py:TrainOwn" in rest
     assert "'--options={\"width\": 32}'" in rest
     inputs, rest = job(answer.stdout, "resume_one_1")

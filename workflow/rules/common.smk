@@ -199,11 +199,16 @@ def train_command(model):
     options = [
         f"--{name.replace('_', '-')}={value}" for name, value in run.settings.items()
     ]
+    own = script(f"train_{run.kind.name}.py")
+    if Path(own).exists():
+        return [own, *options]
     if run.kind.file:
-        options.append(f"--network={run.kind.method}")
         options.append(f"--options={json.dumps(run.options)}")
-        return [script("train_own.py"), *options]
-    return [script(f"train_{run.kind.name}.py"), *options]
+    return [
+        script("train.py"),
+        f"--network={run.kind.method if run.kind.file else run.kind.name}",
+        *options,
+    ]
 
 
 def network_file(model):
