@@ -6,8 +6,9 @@ import logging
 import os
 import time
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import command_line
 from meshstage.config.methods import load_class
@@ -134,13 +135,7 @@ def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type
 
     trainer = _make(method or load_class(kind.method))
     options = parse_options(getattr(arguments, "options", None) or "{}")
-    for name in options:
-        if not hasattr(trainer, f"set_{name}") and not hasattr(trainer, name):
-            what = f"{kind.name} has neither set_{name} nor an attribute {name}"
-            raise InputError(Problem(what, f"remove the option {name}, or give the class one"))
-    for name, value in (given | options).items():
-        setter = getattr(trainer, f"set_{name}", None)
-        setter(value) if setter else setattr(trainer, name, value)
+    _set_options(trainer, kind.name, given | options)
     if budget:
         trainer.deadline = STARTED + 60 * budget
     with distributed_context(arguments.device) as context:
@@ -153,6 +148,22 @@ def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type
                 )
             )
             _train_on(context, trainer, arguments, output)
+
+
+def _set_options(trainer: Any, network: str, options: Mapping[str, Any]) -> None:
+    """Call the setter of each option, or set the attribute where there is no setter."""
+    for name, value in options.items():
+        setter = getattr(trainer, f"set_{name}", None)
+        if setter is None and not hasattr(trainer, name):
+            what = f"{network} has neither set_{name} nor an attribute {name}"
+            raise InputError(Problem(what, f"remove the option {name}, or give the class one"))
+        try:
+            setter(value) if setter else setattr(trainer, name, value)
+        except (TypeError, ValueError) as error:  # raised by a setter of the user's own
+            if isinstance(error, InputError):
+                raise
+            what = f"{network} does not take {value!r} as its option {name} ({error})"
+            raise InputError(Problem(what, "change the value")) from error
 
 
 def _make(method: type) -> "TrainPhysicsNeMoBase":

@@ -2,8 +2,8 @@
 
     python tests/benchmarks/growth.py --output growth.json
 
-A base step and steps of twice the points, samples per batch, or hops run in turn; beside the ratio of
-their times stands that of their products, counted. Twice of anything should be at most twice the
+A base step and steps of twice the points, samples per batch, or hops run in turn; beside the ratio
+of their times stands that of their products, counted. Twice of anything should be at most twice the
 work: that is the target, to 5 %, for what is counted. It may be less, since edges are encoded once
 for all samples of a batch.
 

@@ -286,6 +286,15 @@ def test_a_score_that_never_varies_is_warned_of(cohort: Path) -> None:
     assert "0 never varies: it is 0.25" in whats[0]
 
 
+def test_scores_of_one_subject_alone_vary_in_no_mode(cohort: Path) -> None:
+    """Two of the three training subjects cannot be read: one warning, not one per score."""
+    for name in ("alpha", "charlie"):
+        (cohort / name / "manifest.json").write_text("{")
+    found = [p for p in check(cohort).problems if "shape score" in p.what]
+    assert [p.subject for p in found] == ["bravo"]
+    assert "only one training subject has shape scores" in found[0].what
+
+
 # ---- after ingest
 
 

@@ -188,5 +188,5 @@ def test_real_cohorts_give_no_warning_of_geometry(name: str) -> None:
     folder = shared("data", "cohorts", name)
     report = check_files(folder / "pca_mean.vtp", folder / "subjects.tsv")
     # sphere-cycle has one subject, and heart-control's surfaces are three pieces.
-    known = ("one training subject only", "separate pieces")
+    known = ("only one training subject", "separate pieces")
     assert [p for p in report.problems if not any(words in p.what for words in known)] == []

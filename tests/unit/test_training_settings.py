@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+import train_command
 from meshstage.errors import ContinueLater, InputError
 from meshstage.models import siblings
 from meshstage.models.checkpoint import load_checkpoint
@@ -323,3 +324,24 @@ def test_setters_refuse_what_cannot_be(value):
     if value not in (2.5,):
         with pytest.raises(InputError, match="learning_rate is"):
             trainer.set_learning_rate(value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"widht": 3}, "own.py:Own has neither set_widht nor an attribute widht"),
+        ({"width": "a"}, "own.py:Own does not take 'a' as its option width"),
+    ],
+)
+def test_an_option_that_an_own_class_does_not_take_is_a_sentence(options, words):
+    """A setter of the user's own raises what Python has for it: 1 <= "a" is a TypeError."""
+
+    class Own:
+        def set_width(self, width):
+            self.width = width >= 1 and width
+
+    with pytest.raises(InputError, match=words):
+        train_command._set_options(Own(), "own.py:Own", options)
+    own = Own()
+    train_command._set_options(own, "own.py:Own", {"width": 3})
+    assert own.width == 3

@@ -285,12 +285,13 @@ def _score_warnings(train: Sequence[Entry], table: Path | None) -> Iterator[Prob
         return
     file = str(table) if table else None
     warn = Problem("", "nothing, if that is what you mean", file, severity="warning")
-    if len(train) == 1:
+    if len(scores) == 1:
         what = (
-            "there is one training subject only: every shape score (pca coefficient) is constant, "
-            "its standard deviation 0"
+            "only one training subject has shape scores: every shape score (pca coefficient) is "
+            "constant, its standard deviation 0"
         )
-        yield replace(warn, what=what, subject=train[0].record.label)
+        label = next(entry.record.label for entry in train if entry.record.shape_scores)
+        yield replace(warn, what=what, subject=label)
         return
     values = np.array(scores)
     for mode in np.flatnonzero(np.ptp(values, axis=0) <= 1e-12 * np.abs(values).max(axis=0)):
