@@ -25,11 +25,11 @@ rule all:
     default_target: True
     input:
         [predictions_of(model) for model in MODELS],
-        expand(
-            f"{RESULTS}/figures/{{model}}/{{figure}}",
-            model=MODELS,
-            figure=["training.png", "meshes.png", "cycle.html", "viewer.html"],
-        ),
+        [
+            f"{RESULTS}/figures/{model}/{figure}"
+            for model in MODELS
+            for figure in figures_of(model)
+        ],
         f"{RESULTS}/figures/runs.html",
         f"{RESULTS}/figures/parameters.html",
         f"{RESULTS}/check/passed.txt",

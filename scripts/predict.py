@@ -35,7 +35,10 @@ def main(arguments: argparse.Namespace) -> None:
         for warning in predictor.warnings(question.shape_scores, question.stages):
             logging.warning("subject %s: %s", question.subject_id, warning)
         targets = predictor.predict(question.shape_scores, question.stages)
-        animation, meshes = write_prediction(arguments.output, predictor, question, targets, tissue)
+        deviation = predictor.deviation(question.shape_scores, question.stages)
+        animation, meshes = write_prediction(
+            arguments.output, predictor, question, targets, tissue, deviation
+        )
         logging.info("%s: %d meshes", animation, len(meshes))
 
 

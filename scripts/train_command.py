@@ -90,8 +90,10 @@ def _parser(description: str | None, kind: NetworkKind | None) -> argparse.Argum
         help="save and exit with 75 before they have passed; 0: none",
     )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
-    groups = {"training": COMMON, "network": kind.options if kind else ()}
-    groups |= {f"loss {loss.name}": loss.options for loss in LOSSES.values()}
+    groups = {"network": kind.options if kind else ()}
+    if kind is None or kind.has_epochs:
+        groups = {"training": COMMON, **groups}
+        groups |= {f"loss {loss.name}": loss.options for loss in LOSSES.values()}
     for title, names in groups.items():
         group = parser.add_argument_group(title)
         for setting in (settings()[name] for name in names):
@@ -123,7 +125,7 @@ def _train(arguments: argparse.Namespace, kind: NetworkKind | None, method: type
     # Before imports that take seconds: a signal then is answered at the first step, and a run
     # that somebody owns at once. Ranks that still wait for each other just die of a signal.
     rank = this_rank(os.environ)
-    if rank is None or rank.world_size == 1:
+    if kind.has_epochs and (rank is None or rank.world_size == 1):
         note_signals()
     numbered = arguments.resume_from is None or arguments.sibling is not None
     if numbered and (rank is None or rank.rank == 0):

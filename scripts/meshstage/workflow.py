@@ -373,7 +373,10 @@ class WorkflowInferPhysicsNeMo:
         for warning in predictor.warnings(question.shape_scores, question.stages):
             _log.warning("subject %s: %s", question.subject_id, warning)
         targets = predictor.predict(question.shape_scores, question.stages)
-        animation, meshes = write_prediction(output, predictor, question, targets)
+        deviation = predictor.deviation(question.shape_scores, question.stages)
+        animation, meshes = write_prediction(
+            output, predictor, question, targets, deviation=deviation
+        )
         return {
             "subject_id": question.subject_id,
             "predicted_meshes": meshes,

@@ -119,6 +119,8 @@ def test_runs_parse_numbers_and_leave_empty_cells_out(tmp_path):
         ("run\tnetwork\tlosses\na\tmlp\tenergy\n", ["losses", "'energy'", "strain_energy"]),
         ("run\tnetwork\tlearning_rate\na\tmgn\tnan\n", ["learning_rate", "nan"]),
         ("run\tnetwork\na\tmgn\textra\n", ["more cells than columns", "line 2"]),
+        ("run\tnetwork\tepochs\na\tgp\t5\n", ["epochs", "gp is fitted at once", "leave it out"]),
+        ("run\tnetwork\tlayer_size\na\tgp\t5\n", ["layer_size", "gp is fitted at once"]),
         ("run\tnetwork\n", ["no rows"]),
         ("network\nmgn\n", ["'run' is missing"]),
         ("run\tnetwork\n\tmgn\n", ["run is empty", "line 2"]),
@@ -224,11 +226,11 @@ def test_a_script_has_an_option_for_each_setting_of_its_network(kind):
         for action in train_command._parser("", kind)._actions
         for option in action.option_strings
     }
-    own = {*COMMON, *(kind.options if kind else ())}
-    own |= {name for loss in LOSSES.values() for name in loss.options}
+    own = {*(kind.options if kind else ())}
+    if kind is None or kind.has_epochs:
+        own |= {*COMMON} | {name for loss in LOSSES.values() for name in loss.options}
     for name, setting in settings().items():
         assert (setting.option in options) == (name in own), name
-    assert ("--network" in options) == (kind is None)
 
 
 def test_every_setting_belongs_to_something():
@@ -282,6 +284,13 @@ def a(tmp_path):
     return runs(
         tmp_path, "run\tnetwork\tepochs\trmse_log_interval\tlearning_rate\na\tmgn\t10\t4\t1e-3\n"
     )
+
+
+def test_what_is_fitted_at_once_has_no_epochs_and_is_not_resumed(tmp_path):
+    table = runs(tmp_path, "run\tnetwork\tepochs\ng\tgp\t\na\tmgn\t5\n")
+    assert (table["g"].settings, table["g"].kept_epochs) == ({}, [])
+    with pytest.raises(InputError, match=r"resume\.g_1 .*: 'g' is fitted at once: .*; list a new"):
+        resumed_runs({"g_1": {"epochs": 5}}, table)
 
 
 def test_resumed_runs_chain_and_inherit(a):

@@ -25,6 +25,7 @@ RUNS = (
     "hidden_dim\tlayer_size\tnum_layers\n"
     "small-mgn\tmgn\t3\t16\t{learning_rate}\t2\t1\t8\t\t\n"
     "small-mlp\tmlp\t3\t\t\t2\t\t\t16\t2\n"
+    "gauss\tgp\n"
 )
 MODEL = "results/demo/models/small-mgn"
 
@@ -74,6 +75,19 @@ def test_evaluation_has_one_row_a_subject_and_phase(trained):
     for split in ("train", "val"):
         squares = [float(row["rmse_mm"]) ** 2 for row in rows if row["split"] == split]
         assert np.sqrt(np.mean(squares)) == pytest.approx(history[-1][f"{split}_rmse"], rel=1e-5)
+
+
+def test_what_is_fitted_at_once_is_judged_and_predicts_like_a_network(trained):
+    results = trained.folder / "results/demo"
+    # Of the files of a training it has the final model and its metadata alone.
+    assert not list((results / "models/gauss").glob("training_*"))
+    judged = json.loads((results / "evaluation/gauss.json").read_text(encoding="utf-8"))
+    baselines = judged["splits"]["test"]["baselines"]
+    # The baseline of this name is the same process, fitted on the same subjects.
+    assert abs(baselines["gp"]["skill"]) < 1e-5
+    mesh = read_mesh(results / "predictions/gauss/demo-026/phase_003_stage_0.375.vtu")
+    assert (mesh.point_data["displacement_deviation"] > 0).any()
+    assert (results / "figures/gauss/viewer.html").stat().st_size > 0
 
 
 def test_predictions_are_moved_meshes_of_held_out_subjects(trained):
@@ -142,7 +156,7 @@ def report(trained) -> Path:
 RESULTS_OF = {
     "Data": ["check of the cohort", "settings, data, versions"],
     "Judgement": ["error by stage", "error by subject", "table of all runs"],
-    "Meshes": 2 * ["3-D, to be turned by hand", "best, median and worst", "one cycle"],
+    "Meshes": 3 * ["3-D, to be turned by hand", "best, median and worst", "one cycle"],
     "Training": 2 * ["loss and RMSE"],
 }
 

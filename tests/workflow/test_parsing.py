@@ -179,6 +179,23 @@ def test_the_check_demands_what_any_run_needs(clean):
     assert "--network mlp strain_energy mgn" in job(answer.stdout, "check")[1]
 
 
+def test_what_is_fitted_at_once_declares_exactly_its_files_in_a_small_job(clean):
+    """No epoch is kept and no curve drawn; the resources are those of every small rule."""
+    clean.write("fitted/runs.tsv", "run\tnetwork\ng\tgp\n")
+    options = ("-n", "-p", "--config", "runs=fitted/runs.tsv", "cycle=open")
+    answer = clean.snakemake(*options, profile="slurm")
+    assert answer.returncode == 0, answer.stdout
+    _, rest = job(answer.stdout, "train_g")
+    assert set(re.findall(r"models/g/([^\s,]+)", rest.split("log:")[0])) == {
+        "meshstage_gp_stage_model.pt", "meshstage_gp_stage_model_metadata.json",
+        "pca_mean_template.vtu", "pca_model.json",
+    }  # fmt: skip
+    assert "scripts/train_gp.py --cycle=open" in rest.replace("'", "")
+    assert "--nodes 1 --gpus-per-node 0" in rest
+    assert "mem_mb=8000" in rest and "threads:" not in rest and "gpu=" not in rest
+    assert "figures/g/viewer.html" in answer.stdout and "training.png" not in answer.stdout
+
+
 # ---------------------------------------------------------------- where it runs
 
 

@@ -193,11 +193,20 @@ def model_outputs(model):
     return [f"{RESULTS}/models/{model}/{name}" for name in names]
 
 
+def figures_of(model):
+    """Names of a model's figures; without epochs there is no curve of a training."""
+    curve = ["training.png"] if ALL_RUNS[model].kept_epochs else []
+    return [*curve, "meshes.png", "cycle.html", "viewer.html"]
+
+
 def train_command(model):
     """The script of a run's network, and the run's settings as its options."""
     run = ALL_RUNS[model]
+    settings = run.settings
+    if "cycle" in run.kind.options:
+        settings = settings | {"cycle": config["cycle"]}
     options = [
-        f"--{name.replace('_', '-')}={value}" for name, value in run.settings.items()
+        f"--{name.replace('_', '-')}={value}" for name, value in settings.items()
     ]
     own = script(f"train_{run.kind.name}.py")
     if Path(own).exists():

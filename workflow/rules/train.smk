@@ -6,6 +6,7 @@
 #
 # Outputs are update(...): Snakemake deletes them neither before a run nor after a failure. The
 # script goes on with a run in progress, and answers "complete" or refuses where a model stands.
+# What has no epochs is fitted in a small job without a GPU: the profile's `train` is not for it.
 # Inputs of a finished model are ancient() and no code is tracked: an edited manifest or a comment
 # retrains nothing, and `evaluate` finds a model that is out of date by content.
 
@@ -13,7 +14,9 @@
 for model in MODELS:
     resumed = model in RESUMES
     rule_name = f"resume_{model}" if resumed else f"train_{model}"
-    use_profile_of("train", rule_name)
+    has_epochs = ALL_RUNS[model].kind.has_epochs
+    if has_epochs:
+        use_profile_of("train", rule_name)
 
     rule:
         name:
@@ -33,7 +36,8 @@ for model in MODELS:
             f"benchmarks/{config['cohort']}/{rule_name}.tsv"
         conda:
             "../../envs/meshstage.yaml"
-        threads: 4
+        retries: None if has_epochs else 0
+        threads: 4 if has_epochs else 1
         params:
             launch=script("launch.py"),
             command=train_command(model),

@@ -15,7 +15,7 @@ COMMON = (
     "grad_clip_norm", "seed", "rmse_log_interval", "loss_log_interval", "max_skipped_fraction",
     "recovery_interval", "precision", "compile", "device_memory_fraction", "losses",
 )  # fmt: skip
-"""Settings that every training has."""
+"""Settings that every training in epochs has."""
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,9 @@ class NetworkKind:
         Loss terms that it always has, by their name in `LOSSES`.
     needs_edges : bool
         Whether it has a graph: the model directory holds its edges.
+    has_epochs : bool
+        Whether it is trained epoch by epoch, and can be resumed; otherwise it is fitted at once,
+        without a GPU, and has its own options alone.
     file : Path, optional
         Where the class stands, for a network of the user's own.
     """
@@ -90,6 +93,7 @@ class NetworkKind:
     defaults: dict[str, Any] = field(default_factory=dict)
     losses: tuple[str, ...] = ()
     needs_edges: bool = False
+    has_epochs: bool = True
     file: Path | None = None
 
     def losses_with(self, more: str = "") -> tuple[str, ...]:
@@ -98,6 +102,8 @@ class NetworkKind:
 
     def settings_with(self, losses: str = "") -> tuple[str, ...]:
         """Names of the settings that it has, given a cell of the column ``losses``."""
+        if not self.has_epochs:
+            return self.options
         of_losses = (LOSSES[name].options for name in self.losses_with(losses))
         return (*COMMON, *self.options, *(option for options in of_losses for option in options))
 
@@ -141,6 +147,14 @@ NETWORKS = {
             losses=("strain_energy",),
             needs_edges=True,
         ),
+        NetworkKind(
+            "gp",
+            "meshstage_gp",
+            "meshstage.training.gp:FitGaussianProcess",
+            "Gaussian process: modes of whole cycles from shape scores, fitted at once",
+            ("cycle",),
+            has_epochs=False,
+        ),
     )
 }
 
@@ -155,6 +169,9 @@ def refuse_foreign(given: Mapping[str, Any], kind: NetworkKind) -> None:
     """
     for name in given:
         if name not in kind.settings_with(given.get("losses", "")):
+            if name in COMMON or not kind.has_epochs:
+                what = f"{name} is a setting of a training in epochs, and {kind.name} is fitted"
+                raise InputError(Problem(f"{what} at once", "leave it out"))
             owners = [other.name for other in NETWORKS.values() if name in other.options]
             losses = [loss.name for loss in LOSSES.values() if name in loss.options]
             owner = f"network {', '.join(owners)}" if owners else f"the loss {', '.join(losses)}"

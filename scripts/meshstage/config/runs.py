@@ -14,7 +14,7 @@ from meshstage.models.names import checkpoint_epochs
 
 COLUMNS = {
     "run": "name, not ending in `_` and a number: resumed runs are called so",
-    "network": "`mgn`, `mlp`, `physics`, or `path/to/file.py:Class`: a network of your own",
+    "network": "`mgn`, `mlp`, `physics`, `gp`, or `path/to/file.py:Class`: a network of your own",
     "options": 'network of your own: its settings, a JSON object as in `{"width": 32}`',
 }
 """Columns of runs.tsv that are no settings, and what they mean."""
@@ -35,7 +35,8 @@ class Run:
         Of its directory.
     kind : NetworkKind
     settings : dict
-        What its row says, and ``epochs`` and ``rmse_log_interval`` in any case.
+        What its row says, and ``epochs`` and ``rmse_log_interval`` in any case where there are
+        epochs.
     options : dict
         Of a network of the user's own.
     parent : Run, optional
@@ -62,6 +63,8 @@ class Run:
     @property
     def kept_epochs(self) -> list[int]:
         """Epochs whose model is kept."""
+        if not self.kind.has_epochs:
+            return []
         return checkpoint_epochs(self.start, self.epochs, self.settings["rmse_log_interval"])
 
     @property
@@ -117,8 +120,8 @@ def _parse_row(row: Row, folder: Path) -> Run:
     options = _options(row.cells.get("options"), kind)
     given = {key: columns()[key].parsed(c) for key, c in row.cells.items() if key not in COLUMNS}
     refuse_foreign(given, kind)
-    needed = {key: default_of(kind, key) for key in ("epochs", "rmse_log_interval")}
-    return Run(name, kind, needed | given, options)
+    needed = ("epochs", "rmse_log_interval") if kind.has_epochs else ()
+    return Run(name, kind, {key: default_of(kind, key) for key in needed} | given, options)
 
 
 def _options(cell: str | None, kind: NetworkKind) -> dict[str, Any]:
@@ -174,6 +177,9 @@ def resumed_runs(
 
 
 def _resume(name: str, number: int, parent: Run, changes: Mapping[str, Any]) -> Run:
+    if not parent.kind.has_epochs:
+        what = f"{parent.name!r} is fitted at once: there are no epochs to go on from"
+        raise InputError(Problem(what, "list a new run instead"))
     free = {key: setting for key, setting in columns().items() if setting.change != "never"}
     known = {"from_epoch": _FROM_EPOCH, **free}
     for key in changes:

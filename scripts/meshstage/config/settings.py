@@ -200,6 +200,10 @@ class Settings:
         0, "segments computed twice to save memory; must divide twice the hops (0: none)", "always",
         minimum=0,
     )  # fmt: skip
+    cycle: str = _setting(
+        "closed", "closed: the motion comes back, stage 1 is stage 0", "never",
+        choices=("closed", "open"), is_column=False,
+    )  # fmt: skip
     # ---------------------------------------------------------------- of the strain energy
     mu_kpa: float = _setting(10.0, "shear modulus, kPa", "resume", above=0)
     lambda_lame_kpa: float = _setting(100.0, "Lamé's first parameter, kPa", "resume", minimum=0)

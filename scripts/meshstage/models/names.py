@@ -45,7 +45,7 @@ def tags_in(directory: Path) -> list[str]:
 def model_file_names(
     tag: str, epochs: list[int], template_name: str, has_edges: bool, has_shape_model: bool
 ) -> list[str]:
-    """Every file of a finished model, the final checkpoint first."""
+    """Every file of a finished model, the final checkpoint first; ``epochs`` are those kept."""
     return [
         checkpoint_name(tag),
         metadata_name(tag),
@@ -53,9 +53,7 @@ def model_file_names(
         template_name,
         *([EDGE_INDEX, EDGE_FEATURES] if has_edges else []),
         *([SHAPE_MODEL] if has_shape_model else []),
-        LOSSES,
-        RMSE_JSON,
-        RMSE_CSV,
+        *([LOSSES, RMSE_JSON, RMSE_CSV] if epochs else []),
     ]
 
 

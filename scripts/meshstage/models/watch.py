@@ -208,7 +208,9 @@ def describe(status: Status) -> str:
         state += ": the same command goes on"
     if status.elsewhere is not None:
         state += f" by {status.elsewhere}, which cannot be asked from here"
-    parts = [f"{status.name}: {state}", f"epoch {status.epoch}/{status.epochs}"]
+    parts = [f"{status.name}: {state}"]
+    if status.epochs:  # what is fitted at once has none
+        parts.append(f"epoch {status.epoch}/{status.epochs}")
     if status.loss is not None:
         parts.append(f"loss {status.loss:.4g}")
     for split, (epoch, value) in status.rmse.items():

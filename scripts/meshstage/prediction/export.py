@@ -67,7 +67,7 @@ class BakedPredictor(nn.Module):
         """
         scores = ((pca.double() - self.pca_mean) / self.pca_scale).float()
         targets = forward_at(self.method, self.network, self.coordinates, scores, stage)
-        return targets * self.target_scale
+        return (targets * self.target_scale).float()
 
 
 def export_model(predictor: Predictor, path: Path) -> str:

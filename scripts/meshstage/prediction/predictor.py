@@ -138,6 +138,25 @@ class Predictor:
                 targets[some, points] = (predicted * self.statistics.target_scale).cpu().numpy()
         return targets
 
+    def deviation(
+        self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray
+    ) -> np.ndarray | None:
+        """Say how far off `predict` may be, where the model tells: a Gaussian process does.
+
+        Returns
+        -------
+        (n_stages, n_points) float32 array or None
+            Root of the expected squared length of the error, in the targets' units.
+        """
+        inputs, n_stages = self.method.inputs, len(stages)
+        pca, stage = inputs.samples(np.tile(shape_scores, (n_stages, 1)), np.asarray(stages))
+        with torch.inference_mode():
+            found = self.method.deviation_batch(self.network, pca, stage)
+        if found is None:
+            return None
+        deviation: np.ndarray = (found * self.statistics.target_scale).float().cpu().numpy()
+        return deviation
+
     def _parts(self, n_samples: int) -> Iterator[tuple[slice, slice]]:
         """Cut samples and points into parts of bounded memory."""
         n_points = self.method.inputs.n_points

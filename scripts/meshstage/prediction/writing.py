@@ -182,6 +182,7 @@ def write_prediction(
     question: Question,
     targets: np.ndarray,
     tissue: Tissue | None = None,
+    deviation: np.ndarray | None = None,
 ) -> tuple[Path, list[Path]]:
     """Write one mesh per stage, and a ``.pvd`` that plays them with the stage as time.
 
@@ -196,6 +197,8 @@ def write_prediction(
     targets : (n_stages, n_points, n_target) array
     tissue : Tissue, optional
         Writes stress and strain on the cells too.
+    deviation : (n_stages, n_points) array, optional
+        Written as the point array ``{target_array}_deviation``.
 
     Returns
     -------
@@ -214,6 +217,8 @@ def write_prediction(
         mesh.clear_data()
         mesh.points = question.points + target if moved else question.points.copy()
         mesh.point_data[predictor.target_array] = target if target.shape[1] > 1 else target[:, 0]
+        if deviation is not None:
+            mesh.point_data[f"{predictor.target_array}_deviation"] = deviation[index]
         if tissue:
             mesh.cell_data.update(tissue.cell_arrays(question.points, target))
         # The whole stage, so that 0.291 and 0.295 stay apart; the index keeps files in order.

@@ -81,8 +81,7 @@ class TrainingMethod(ABC):
         self._compile_incompatible: str | None = None
         self.deadline: float | None = None
         kind = self.kind
-        own = kind.options if kind else ()
-        for name in (*COMMON, *own):
+        for name in kind.settings_with() if kind else COMMON:
             if name != "losses":
                 setattr(self, name, settings()[name].default)
         self.set_losses(())
@@ -218,6 +217,16 @@ class TrainingMethod(ABC):
         if order is not None:
             predicted = predicted.reshape(-1, shape[2])[order.argsort()]
         return predicted.reshape(shape)
+
+    def deviation_batch(self, model: nn.Module, pca: Tensor, stage: Tensor) -> Tensor | None:
+        """Say how far off a prediction may be; None where a network does not tell.
+
+        Returns
+        -------
+        (B, n_points) tensor or None
+            Root of the expected squared length of the error, divided by the targets' scale.
+        """
+        return None
 
     def checkpoint_fields(self) -> dict[str, Any]:
         """Give what ``build_model`` needs again, and the settings of loss terms."""

@@ -74,7 +74,7 @@ class StageMeanTensors(MotionTensors):
 
     def forward(self, shape_scores: Tensor, stage: Tensor) -> Tensor:
         """Interpolate the mean motion."""
-        return _combine(interpolation(self.stages, stage, self.cycle), self.values)
+        return combine(interpolation(self.stages, stage, self.cycle), self.values)
 
 
 class RidgeTensors(MotionTensors):
@@ -106,7 +106,7 @@ class RidgeTensors(MotionTensors):
         shape = torch.cat([ones, x], dim=1)
         features = (shape[:, :, None] * encoded[:, None, :]).flatten(1)[:, 1:]
         amounts = features @ self.weights.T + self.intercept
-        return self.motion_mean + _combine(amounts, self.modes)
+        return self.motion_mean + combine(amounts, self.modes)
 
 
 class GaussianProcessTensors(MotionTensors):
@@ -152,15 +152,22 @@ class GaussianProcessTensors(MotionTensors):
             # A sample's cycle at its stage: (B, n_modes) times (B, n_stages) on (.., n_fields).
             both = self.coefficients(shape_scores)[:, :, None] * weights[:, None, :]
             amounts = amounts + both.flatten(1) @ self.modes.flatten(0, 1)
-        return _combine(amounts, self.fields)
+        return combine(amounts, self.fields)
 
     def coefficients(self, shape_scores: Tensor) -> Tensor:
         """Coefficients of the modes: (B, n_pca) to (B, n_modes), units of the target."""
-        x = (shape_scores.double() - self.pca_mean) / self.pca_scale
+        return (self.covariance(self.normalised(shape_scores)) * self.alpha).sum(dim=2)
+
+    def normalised(self, shape_scores: Tensor) -> Tensor:
+        """Bring scores to zero mean and unit scale, in float64."""
+        return (shape_scores.double() - self.pca_mean) / self.pca_scale
+
+    def covariance(self, x: Tensor) -> Tensor:
+        """Covariance of normalised scores with the training subjects: (B, n_modes, n)."""
         apart = (x[:, None] - self.train_scores)[:, None] / self.length[:, None]
         curved = self.rbf[:, None] * torch.exp(-apart.square().sum(dim=3) / 2)
         straight = self.linear[:, None] * (x @ self.train_scores.T)[:, None]
-        return ((straight + curved) * self.alpha).sum(dim=2)
+        return straight + curved
 
 
 MOTION_TENSORS: dict[str, type[MotionTensors]] = {
@@ -213,7 +220,7 @@ def interpolation(known: Tensor, stage: Tensor, cycle: str) -> Tensor:
     return inner + functional.pad(last, (0, others)) + functional.pad(first, (others, 0))
 
 
-def _combine(amounts: Tensor, fields: Tensor) -> Tensor:
+def combine(amounts: Tensor, fields: Tensor) -> Tensor:
     """Add up fields, (B, n) of (n, n_points, n_target): (B, n_points, n_target) float64."""
     return (amounts @ fields.flatten(1).double()).unflatten(1, fields.shape[1:])
 

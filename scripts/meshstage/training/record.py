@@ -91,14 +91,26 @@ def payload(session: Session) -> dict[str, Any]:
     progress, trainer = session.progress, session.trainer
     return {
         **trainer.build_checkpoint(session.judged, session.statistics),
-        "method": describe_method(trainer),
-        "template_fingerprint": session.template.fingerprint,
-        "train_subject_ids": _ids(session.train_feed.dataset),
-        "val_subject_ids": _ids(session.val_feed.dataset) if session.val_feed else [],
+        **origin_of(trainer, session.template, *_datasets(session)),
         "resumed_from": session.resumed_from,
         "epoch": progress.epoch,
         "start_epoch": progress.start_epoch,
         "training_state": session.training_state(),
+    }
+
+
+def origin_of(
+    trainer: TrainingMethod,
+    template: Template,
+    train: PhaseSampleDataset,
+    val: PhaseSampleDataset | None,
+) -> dict[str, Any]:
+    """Say what a model was made by, and of which subjects; a checkpoint and metadata hold it."""
+    return {
+        "method": describe_method(trainer),
+        "template_fingerprint": template.fingerprint,
+        "train_subject_ids": _ids(train),
+        "val_subject_ids": _ids(val) if val else [],
     }
 
 
@@ -107,6 +119,10 @@ def recovery(session: Session) -> dict[str, Any]:
     found = payload(session)
     found["training_state"] |= session.progress.times()
     return found
+
+
+def _datasets(session: Session) -> tuple[PhaseSampleDataset, PhaseSampleDataset | None]:
+    return session.train_feed.dataset, session.val_feed.dataset if session.val_feed else None
 
 
 def _ids(dataset: PhaseSampleDataset) -> list[str]:
@@ -165,12 +181,14 @@ def write_model(
     )
 
 
-def _metadata(session: Session) -> dict[str, Any]:
-    """Describe a model for people and for whoever loads it."""
-    trainer, progress = session.trainer, session.progress
-    statistics, context = session.statistics, session.context
-    train = session.train_feed.dataset
-    val = session.val_feed.dataset if session.val_feed else None
+def describe_model(
+    trainer: TrainingMethod,
+    statistics: Statistics,
+    template: Template,
+    train: PhaseSampleDataset,
+    val: PhaseSampleDataset | None,
+) -> dict[str, Any]:
+    """Describe a model and its data for people and for whoever loads it."""
     subjects = [*train.subjects, *(val.subjects if val else ())]
     scores = train.shape_scores
     return {
@@ -183,25 +201,31 @@ def _metadata(session: Session) -> dict[str, Any]:
         "output_features": [f"{statistics.target_array}_{k}" for k in range(statistics.n_target)],
         "in_features": statistics.n_features,
         "n_mesh_points": train.n_points,
-        "batch_size_samples": trainer.batch_size,
         **statistics.to_dict(),
-        "resumed_from": session.resumed_from,
         **plain_settings(trainer),
         **trainer.checkpoint_fields(),
-        "method": describe_method(trainer),
-        "best_epoch": progress.best_epoch,
+        **origin_of(trainer, template, train, val),
         "target_is_displacement": all(subject.is_displacement for subject in subjects),
-        "train_subject_ids": _ids(train),
-        "val_subject_ids": _ids(val) if val else [],
         "training_stages": np.unique(train.stages).tolist(),
         "training_scores_min": scores.min(axis=0).tolist(),
         "training_scores_max": scores.max(axis=0).tolist(),
-        "template_fingerprint": session.template.fingerprint,
         "data_hashes": {
-            "template": session.template.fingerprint,
+            "template": template.fingerprint,
             "statistics": statistics.digest(),
             "subjects": {subject.id: subject.hashes for subject in subjects},
         },
+    }
+
+
+def _metadata(session: Session) -> dict[str, Any]:
+    """Describe a model and how it was trained."""
+    trainer, progress, context = session.trainer, session.progress, session.context
+    train, val = _datasets(session)
+    return {
+        **describe_model(trainer, session.statistics, session.template, train, val),
+        "batch_size_samples": trainer.batch_size,
+        "resumed_from": session.resumed_from,
+        "best_epoch": progress.best_epoch,
         "ranks": context.world_size,
         "effective_batch": min(trainer.batch_size * context.world_size, len(train)),
         "precision": session.precision,
