@@ -108,7 +108,7 @@ def test_a_new_baseline_needs_no_change_in_judging(
     monkeypatch.setattr(Baselines, "predict", predict)
     done = evaluate_model(predictor, subjects, baselines)
     assert list(done.summary["splits"]["train"]["baselines"]) == [
-        "doubled", "zero", "stage_mean", "ridge",
+        "doubled", "zero", "stage_mean", "ridge", "gp",
     ]  # fmt: skip
     assert list(done.rows[0])[4:7] == ["rmse_mm", "rmse_doubled_mm", "skill_doubled"]
     row = done.rows[2]
