@@ -270,28 +270,32 @@ def _gp_kernel(x: np.ndarray, y: np.ndarray, near: Kernel | None = None) -> Kern
 
 
 def _leave_one_out(kernel: Kernel, x: np.ndarray, y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Predict each left out subject with this kernel: values and variances, (n, n_modes).
+    """Predict each left out subject with this kernel: errors and variances, (n, n_modes).
 
-    In closed form (Rasmussen and Williams 2006, section 5.4.2): what the inverse covariance K
-    leaves of subject i is ``(K y)_i / K_ii``, with variance ``1 / K_ii``.
+    In closed form (Rasmussen and Williams 2006, section 5.4.2): with the inverse covariance K,
+    what is left of subject i is ``(K y)_i / K_ii``, with variance ``1 / K_ii``. The mean of the
+    others is not that of all: their coefficients would tell the one that is left out, as they sum
+    to zero with it. A mean that is not known takes ``K 1 1' K / (1' K 1)`` from K.
     """
     inverse = kernel.inverse(x)
+    sums = inverse.sum(axis=1)
+    inverse = inverse - sums[:, :, None] * sums[:, None] / sums.sum(axis=1)[:, None, None]
     diagonal = np.einsum("mii->im", inverse)
-    return y - np.einsum("mij,jm->im", inverse, y) / diagonal, 1 / diagonal
+    return np.einsum("mij,jm->im", inverse, y) / diagonal, 1 / diagonal
 
 
 def _refit_without_one(
     kernel: Kernel, x: np.ndarray, y: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Predict each left out subject with a kernel that was found without it, as above."""
-    values, variances = np.empty_like(y), np.empty_like(y)
+    errors, variances = np.empty_like(y), np.empty_like(y)
     for i in range(len(x)):
         rest = np.delete(np.arange(len(x)), i)
-        own = _gp_kernel(x[rest], y[rest], near=kernel)
-        order = np.append(rest, i)
-        left = _leave_one_out(own, x[order], y[order])
-        values[i], variances[i] = left[0][-1], left[1][-1]
-    return values, variances
+        near, left = x - x[rest].mean(axis=0), y - y[rest].mean(axis=0)
+        own = _gp_kernel(near[rest], left[rest], near=kernel)
+        found = _leave_one_out(own, near, left)
+        errors[i], variances[i] = found[0][i], found[1][i]
+    return errors, variances
 
 
 @dataclass(frozen=True)
@@ -316,9 +320,12 @@ class _Judged:
     def of(
         cls, left_out: tuple[np.ndarray, np.ndarray], y: np.ndarray, scale: np.ndarray
     ) -> "_Judged":
-        predicted, true = left_out[0] * scale, y * scale
+        # All from the mean of the others, which is what shrinking leads to; one has no others.
+        true = scale * (len(y) * y - y.sum(axis=0)) / max(1, len(y) - 1)
+        predicted = true - scale * left_out[0]
         square = float((predicted**2).sum())
-        shrink = float(np.clip((true * predicted).sum() / square, 0, 1)) if square > 0 else 0.0
+        some = square > 1e-24 * (true**2).sum()  # beyond rounding
+        shrink = float(np.clip((true * predicted).sum() / square, 0, 1)) if some else 0.0
         errors = float(np.square(true - shrink * predicted).sum())
         variance = float((scale**2 * left_out[1]).sum())
         return cls(errors / len(y), shrink, errors / variance if variance > 0 else 1.0)

@@ -83,6 +83,21 @@ def _above_noise(parts: np.ndarray, shape: tuple[int, int]) -> int:
     return int((np.sqrt(parts) > multiple * median).sum())
 
 
+def _filled(data: np.ndarray, near: np.ndarray) -> np.ndarray:
+    """Put the mean of the subjects that are near a stage where others have a gap.
+
+    Parameters
+    ----------
+    data : (n_subjects, n_stages, n_fields) array
+    near : (n_subjects, n_stages) array of bool
+        At a stage that nobody is near, what was interpolated stays.
+    """
+    times = near.sum(axis=0)
+    mean = np.einsum("is,isf->sf", near, data) / np.maximum(times, 1)[:, None]
+    filled: np.ndarray = np.where((near | (times == 0))[:, :, None], data, mean)
+    return filled
+
+
 @dataclass(frozen=True)
 class CycleModes(Arrays):
     """Mean and principal modes of whole cycles.
@@ -122,7 +137,8 @@ class CycleModes(Arrays):
         """Find the modes, and each subject's coefficients of them.
 
         Modes come from the subjects whose stages leave no gap of more than a quarter of the
-        cycle, or from all where fewer than two are so; see :meth:`coefficients` for the others.
+        cycle; see :meth:`coefficients` for the others. Where fewer than two are so they come from
+        all, each moving in its gaps as the others do on average.
 
         Returns
         -------
@@ -135,16 +151,17 @@ class CycleModes(Arrays):
         _, fields, parts = principal_modes(motions, _FIELDS_KEPT, _MOST_FIELDS, centred=False)
         n_fields = _above_noise(parts, (sum(map(len, motions)), fields.shape[1]))
         fields = fields[:n_fields]
-        cycles, complete = [], []
+        cycles, known = [], []
         for subject in train:
             weights, gap = interpolation(subject.stages, stages, cycle)
             flat = np.asarray(subject.targets, float).reshape(len(subject.stages), -1)
             cycles.append(weights @ (flat @ fields.T))
-            complete.append(gap.max() <= LARGEST_GAP)
-        whole = np.array(complete)
+            known.append(gap <= LARGEST_GAP)
+        data, near = np.stack(cycles), np.array(known)
+        whole = near.all(axis=1)
         if whole.sum() < 2:
+            data = _filled(data, near)
             whole[:] = True
-        data = np.stack(cycles)
         mean = data[whole].mean(axis=0)
         flat = (data - mean).reshape(len(data), -1)
         _, singular, vectors = np.linalg.svd(flat[whole], full_matrices=False)
