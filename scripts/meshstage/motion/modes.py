@@ -158,10 +158,10 @@ class CycleModes(Arrays):
             cycles.append(weights @ (flat @ fields.T))
             known.append(gap <= LARGEST_GAP)
         data, near = np.stack(cycles), np.array(known)
-        whole = near.all(axis=1)
+        whole = np.array([each.all() for each in known])
         if whole.sum() < 2:
             data = _filled(data, near)
-            whole[:] = True
+            whole = np.ones(len(data), bool)
         mean = data[whole].mean(axis=0)
         flat = (data - mean).reshape(len(data), -1)
         _, singular, vectors = np.linalg.svd(flat[whole], full_matrices=False)
