@@ -10,6 +10,8 @@ import pytest
 import torch
 
 import train_command
+from meshstage.config.networks import COMMON
+from meshstage.config.settings import Setting, settings
 from meshstage.errors import ContinueLater, InputError
 from meshstage.models import siblings
 from meshstage.models.checkpoint import load_checkpoint
@@ -345,3 +347,72 @@ def test_an_option_that_an_own_class_does_not_take_is_a_sentence(options, words)
     own = Own()
     train_command._set_options(own, "own.py:Own", {"width": 3})
     assert own.width == 3
+
+
+class TrainFlat(TrainSmall):
+    """Gives all numbers in one row, which numbers of one sample would broadcast with."""
+
+    def forward(self, model, node_feats, batch_len):
+        return model(node_feats).reshape(1, -1)
+
+
+def test_another_shape_is_refused_before_anything_is_written(tiny_cohort, tmp_path):
+    """42 points of 3 components: 126 numbers; both shapes stand in the sentence."""
+    with pytest.raises(
+        InputError, match=r"TrainFlat\.forward gave the shape \(1, 126\).*\(42, 3\)"
+    ):
+        run(TrainFlat(batch_size=1), tiny_cohort, tmp_path / "flat", epochs=1)
+    assert not [p.name for p in (tmp_path / "flat").glob("*") if p.name != "owner.json"]
+
+
+class TrainWeighted(TrainSmall):
+    """A loss of the user's own, with a weight of its own."""
+
+    n_calls = 0
+
+    def __init__(self, **settings):
+        self.my_weight = 1.0
+        super().__init__(**settings)
+
+    def _compute_loss(self, pred, tgt, batch_len, target_scale, indices):
+        TrainWeighted.n_calls += 1
+        return self.my_weight * (pred - tgt).abs().mean()
+
+
+def test_a_finished_model_is_never_handed_over_to_another_class_or_weight(tiny_cohort, tmp_path):
+    """What was trained with one loss is no answer to who asks for another."""
+    output = tmp_path / "model"
+    run(TrainSmall(), tiny_cohort, output, epochs=1)
+    with pytest.raises(InputError, match=r"class was .*TrainSmall.* and is .*TrainWeighted"):
+        run(TrainWeighted(), tiny_cohort, output, epochs=1)
+    run(TrainWeighted(), tiny_cohort, tmp_path / "own", epochs=1)
+    trained = TrainWeighted.n_calls
+    assert trained
+    with pytest.raises(InputError, match=r"my_weight was 1\.0 and is 100\.0"):
+        run(TrainWeighted(my_weight=100.0), tiny_cohort, tmp_path / "own", epochs=1)
+    run(TrainWeighted(), tiny_cohort, tmp_path / "own", epochs=1)
+    assert TrainWeighted.n_calls == trained  # finished already, by the same class and weight
+
+
+def another(setting: Setting):
+    """Give a possible value of a setting that is not its default, and does something."""
+    if setting.choices:
+        return setting.choices[-1]  # cosine; fp64
+    if setting.kind is int:
+        return setting.default + 1
+    return setting.default / 1000 or 0.125  # a clip that clips
+
+
+@pytest.mark.parametrize(
+    "name", [n for n in COMMON if settings()[n].change == "resume" and n != "losses"]
+)
+def test_what_may_change_on_a_resume_is_applied(tiny_cohort, tmp_path, parent, name):
+    """The lineage says it, and the fifth epoch ends elsewhere than without it."""
+    changed, plain = ({name: another(settings()[name])}, {})
+    weights = []
+    for folder, values in (("changed", changed), ("plain", plain)):
+        output = tmp_path / folder
+        run(TrainSmall(**values), tiny_cohort, output, 5, resume_from=parent / FINAL)
+        weights.append(load_checkpoint(output / FINAL)["model_state_dict"])
+    assert metadata(tmp_path / "changed")["lineage"][-1][name] == changed[name]
+    assert any(not torch.equal(weights[0][k], weights[1][k]) for k in weights[0])

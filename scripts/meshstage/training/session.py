@@ -75,6 +75,15 @@ class Session:
         self.progress = Progress()
         self.compiled = "eager"
         self.resumed_from: str | None = None
+        self._try_one_sample()
+
+    def _try_one_sample(self) -> None:
+        """Predict one sample, so that a wrong shape is refused before anything is written."""
+        _, pca, stage, _ = self.train_feed.batch(torch.zeros(1, dtype=torch.int64))
+        self.network.eval()  # no running mean moves, nothing random is drawn
+        with torch.no_grad():
+            self.predict(self.network, pca, stage)
+        self.network.train()
 
     def restore(
         self,
