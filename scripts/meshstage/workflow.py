@@ -189,7 +189,7 @@ class WorkflowTrainPhysicsNeMo:
                 template.points,
                 resume_from=self.resume_from,
             )
-            tag = method.model_tag
+            tag = method.tag
             if context.is_main:
                 self.checkpoint_file = directory / checkpoint_name(tag)
                 self.metadata_file = directory / metadata_name(tag)

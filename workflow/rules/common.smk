@@ -151,7 +151,7 @@ NETWORKS_AND_LOSSES = list(
 
 def model_file(model, name=checkpoint_name):
     """A file of a model: its final checkpoint, or what another function of its tag names."""
-    return f"{RESULTS}/models/{model}/{name(ALL_RUNS[model].kind.tag)}"
+    return f"{RESULTS}/models/{model}/{name(ALL_RUNS[model].tag)}"
 
 
 def use_profile_of(common, name):
@@ -184,7 +184,7 @@ def model_outputs(model):
     """Every file of a model."""
     run = ALL_RUNS[model]
     names = model_file_names(
-        run.kind.tag,
+        run.tag,
         run.kept_epochs,
         Path(TEMPLATE_MESH).name,
         has_edges=run.kind.needs_edges,
@@ -203,8 +203,7 @@ def train_command(model):
     """The script of a run's network, and the run's settings as its options."""
     run = ALL_RUNS[model]
     settings = run.settings
-    if "cycle" in run.kind.options:
-        settings = settings | {"cycle": config["cycle"]}
+    settings = settings | {"cycle": config["cycle"]}
     options = [
         f"--{name.replace('_', '-')}={value}" for name, value in settings.items()
     ]

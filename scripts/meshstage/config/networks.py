@@ -14,8 +14,14 @@ COMMON = (
     "epochs", "batch_size", "learning_rate", "schedule", "weight_decay", "score_noise", "ema",
     "grad_clip_norm", "seed", "rmse_log_interval", "loss_log_interval", "max_skipped_fraction",
     "recovery_interval", "precision", "compile", "device_memory_fraction", "losses",
+    "base", "stage_encoding", "cycle",
 )  # fmt: skip
 """Settings that every training in epochs has."""
+
+FUNCTION = ("base", "stage_encoding", "cycle")
+"""Those of them that a model computes with, whatever its network is."""
+
+_UNKNOWN = "meshstage_"
 
 
 @dataclass(frozen=True)
@@ -108,6 +114,21 @@ class NetworkKind:
         return (*COMMON, *self.options, *(option for options in of_losses for option in options))
 
 
+def tag_of(tag: str, settings: Mapping[str, Any]) -> str:
+    """Give the tag of a model's files, from its network's and its settings.
+
+    MONAI Physio knows the networks' tags, and would compute a plain function of raw inputs: a
+    model that computes more gets a tag that it refuses.
+    """
+    plain = settings.get("base", "none") == "none" and settings.get("stage_encoding") != "cyclic"
+    return tag if plain or not is_plain(tag) else _UNKNOWN + tag
+
+
+def is_plain(tag: str) -> bool:
+    """Whether a model is its network alone, a function of normalised raw inputs."""
+    return not tag.startswith(_UNKNOWN)
+
+
 def split_names(cell: str) -> list[str]:
     """Split a cell that lists names.
 
@@ -146,6 +167,19 @@ NETWORKS = {
             _MGN,
             losses=("strain_energy",),
             needs_edges=True,
+        ),
+        NetworkKind(
+            "pod",
+            "meshstage_pod",
+            "meshstage.training.pod:TrainPhysicsNeMoPOD",
+            "fully connected: from shape scores and stage to coefficients of motion modes",
+            ("layer_size", "num_layers"),
+            defaults={
+                "batch_size": 32,
+                "layer_size": 128,
+                "num_layers": 4,
+                "stage_encoding": "cyclic",
+            },
         ),
         NetworkKind(
             "gp",

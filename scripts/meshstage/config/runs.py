@@ -6,7 +6,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from meshstage.config.networks import NetworkKind, kind_of, parse_options, refuse_foreign
+from meshstage.config.networks import (
+    FUNCTION,
+    NetworkKind,
+    kind_of,
+    parse_options,
+    refuse_foreign,
+    tag_of,
+)
 from meshstage.config.settings import Setting, default_of, settings
 from meshstage.config.tables import Row, read_table
 from meshstage.errors import InputError, Problem, at, raise_if_any
@@ -14,7 +21,7 @@ from meshstage.models.names import checkpoint_epochs
 
 COLUMNS = {
     "run": "name, not ending in `_` and a number: resumed runs are called so",
-    "network": "`mgn`, `mlp`, `physics`, `gp`, or `path/to/file.py:Class`: a network of your own",
+    "network": "`mgn`, `mlp`, `physics`, `pod`, `gp`, or `path/to/file.py:Class`: a network of your own",
     "options": 'network of your own: its settings, a JSON object as in `{"width": 32}`',
 }
 """Columns of runs.tsv that are no settings, and what they mean."""
@@ -59,6 +66,12 @@ class Run:
     def epochs(self) -> int:
         """Total of the lineage."""
         return int(self.settings["epochs"])
+
+    @property
+    def tag(self) -> str:
+        """Of the names of its model's files."""
+        own = {name: default_of(self.kind, name) for name in FUNCTION}
+        return tag_of(self.kind.tag, own | self.settings)
 
     @property
     def kept_epochs(self) -> list[int]:

@@ -191,6 +191,18 @@ class Settings:
         "", f"loss terms beside the mean squared error, with commas between: {', '.join(LOSSES)}",
         "resume", choices=tuple(LOSSES), is_list=True,
     )  # fmt: skip
+    base: str = _setting(
+        "none", "motion model, fitted on the training subjects, that the network corrects", "never",
+        choices=("none", "stage_mean", "ridge", "gp"),
+    )  # fmt: skip
+    stage_encoding: str = _setting(
+        "raw", "raw is the number itself; cyclic its cosines and sines, as `cycle` says", "never",
+        choices=("raw", "cyclic"),
+    )  # fmt: skip
+    cycle: str = _setting(
+        "closed", "closed: the motion comes back, stage 1 is stage 0", "never",
+        choices=("closed", "open"), is_column=False,
+    )  # fmt: skip
     # ---------------------------------------------------------------- of a network's shape
     processor_size: int = _setting(3, "hops of message passing", "never", minimum=1)
     hidden_dim: int = _setting(128, "width of hidden layers and states", "never", minimum=1)
@@ -199,10 +211,6 @@ class Settings:
     num_processor_checkpoint_segments: int = _setting(
         0, "segments computed twice to save memory; must divide twice the hops (0: none)", "always",
         minimum=0,
-    )  # fmt: skip
-    cycle: str = _setting(
-        "closed", "closed: the motion comes back, stage 1 is stage 0", "never",
-        choices=("closed", "open"), is_column=False,
     )  # fmt: skip
     # ---------------------------------------------------------------- of the strain energy
     mu_kpa: float = _setting(10.0, "shear modulus, kPa", "resume", above=0)

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from meshstage.config.networks import is_plain
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic
 from meshstage.prediction.predictor import Predictor, forward_at
@@ -41,8 +42,9 @@ class BakedPredictor(nn.Module):
         # What the method put on the device, a graph for one, is traced as a part of this module.
         for name, module in vars(self.method).items():
             if isinstance(module, nn.Module):
-                for key, tensor in list(module.named_buffers(recurse=False)):
-                    setattr(module, key, tensor.clone())  # files keep no shared storage
+                for part in module.modules():
+                    for key, tensor in list(part.named_buffers(recurse=False)):
+                        setattr(part, key, tensor.clone())  # files keep no shared storage
                 # Not called `graph`: a traced module has an attribute of that name.
                 self.add_module(f"template_{name.strip('_')}", module)
         self.register_buffer("coordinates", self.method.inputs.coordinates)
@@ -140,6 +142,9 @@ def _write_physicsnemo(predictor: Predictor, path: Path) -> str:
 
     if not isinstance(predictor.network, TemplateMeshGraphNet | TemplateFullyConnected):
         what = f"a {type(predictor.network).__name__} is none of PhysicsNeMo's own networks"
+        raise InputError(Problem(what, "export it as .pt2 or .onnx", str(path)))
+    if not is_plain(predictor.method.tag):
+        what = "the network alone is not this model, which has a base, modes or an encoded stage"
         raise InputError(Problem(what, "export it as .pt2 or .onnx", str(path)))
     plain_copy(predictor.network).save(str(path))
     weights, read = predictor.network.state_dict(), read_plain(path).state_dict()

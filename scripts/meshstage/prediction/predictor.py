@@ -13,13 +13,12 @@ from torch import Tensor, nn
 
 from meshstage.cohort.statistics import Statistics
 from meshstage.config.methods import load_class
-from meshstage.config.networks import NETWORKS
+from meshstage.config.networks import FUNCTION, NETWORKS
 from meshstage.config.settings import settings
 from meshstage.errors import InputError, Problem, at
 from meshstage.meshes.cells import cell_fingerprint
 from meshstage.models.checkpoint import load_checkpoint, load_weights
 from meshstage.models.directory import Epoch, ModelDirectory, find_model
-from meshstage.training.inputs import NetworkInputs
 from meshstage.training.method import TrainingMethod
 
 # Rows (nodes or edges, times samples) that go through a network at once: 200 MB per array
@@ -42,7 +41,7 @@ class Predictor:
     mesh : pyvista mesh
         The template.
     method : TrainingMethod
-        Ready for `forward_batch`: its inputs are on the device.
+        Ready for `predict_batch`: its inputs are on the device.
     network : nn.Module
     template_folder : Path
         Where the template, and its shape model if there is one, lie.
@@ -161,12 +160,17 @@ class Predictor:
         """Cut samples and points into parts of bounded memory."""
         n_points = self.method.inputs.n_points
         # Of its own class: one that extends it may look at other vertices.
-        alone = vars(type(self.method)).get("is_pointwise", False)
+        alone = vars(type(self.method)).get("is_pointwise", False) and self.method.base == "none"
         n_piece = min(n_points, _ROWS_AT_ONCE) if alone else n_points
         at_once = max(1, _ROWS_AT_ONCE // self.method.rows_per_sample)
         for first in range(0, n_samples, at_once):
             for point in range(0, n_points, n_piece):
                 yield slice(first, first + at_once), slice(point, point + n_piece)
+
+    def trust(self, shape_scores: np.ndarray) -> float:
+        """Part of a network's correction of its base that counts at these scores; 1 without one."""
+        scores, _ = self.method.inputs.samples(np.asarray(shape_scores)[None], np.zeros(1))
+        return float(self.method.trust(scores))
 
     def warnings(self, shape_scores: np.ndarray, stages: Sequence[float] | np.ndarray) -> list[str]:
         """Say which scores and stages lie outside of what the model was trained on, how far."""
@@ -180,6 +184,12 @@ class Predictor:
                     f"shape score {mode} is {score:.4g}, {outside:.2g} standard deviations "
                     f"outside of the training range [{low:.4g}, {high:.4g}]"
                 )
+        trust = self.trust(shape_scores)
+        if trust < 1:
+            found.append(
+                f"the shape scores lie outside of the training subjects' ellipsoid: the network's "
+                f"part counts {trust:.0%}, the rest is the base ({self.method.base})"
+            )
         trained = self.stages_trained
         for stage in stages if trained else ():
             outside = max(trained[0] - stage, stage - trained[-1])
@@ -194,10 +204,10 @@ class Predictor:
 def forward_at(
     method: TrainingMethod, network: nn.Module, coordinates: Tensor, pca: Tensor, stage: Tensor
 ) -> Tensor:
-    """Run a method's `forward_batch` at some normalised coordinates, (n_points, 3)."""
+    """Run a method's `predict_batch` at some normalised coordinates, (n_points, 3)."""
     there = copy.copy(method)
     there.inputs = method.inputs.at(coordinates)
-    return there.forward_batch(network, pca, stage)
+    return there.predict_batch(network, pca, stage)
 
 
 def check_stages(stages: Sequence[float] | np.ndarray) -> None:
@@ -250,9 +260,10 @@ def load_predictor(
     with at(path):
         _set_options(method, values)
     chosen, points = torch.device(device), np.asarray(mesh.points)
-    network = method.build_model(statistics.n_features, statistics.n_target)
+    method.fixed_tensors = payload.get("fixed_tensors", {})
+    method.make_inputs(statistics, points, chosen, torch.float32)
+    network = method.build_model(method.inputs.n_features, statistics.n_target)
     load_weights(network, weights, path)
-    method.inputs = NetworkInputs(statistics, points, chosen, torch.float32)
     with at(folder):
         method.load_artifacts(folder)
         method.setup_inputs(chosen, mesh, points.astype(np.float32))
@@ -332,6 +343,9 @@ def _set_options(method: TrainingMethod, values: dict[str, Any]) -> None:
     if missing := sorted(needed - stored.keys()):
         what = f"the model does not tell its {missing[0]!r}"
         raise InputError(Problem(what, "keep its metadata"))
+    for name in FUNCTION:  # a model that does not tell is a plain one
+        setting = settings()[name]
+        setattr(method, name, setting.checked(values.get(name, setting.default)))
     for name, value in stored.items():
         # The settings of a training itself change nothing in what a model computes.
         if name not in settings():

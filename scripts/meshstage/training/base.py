@@ -84,13 +84,16 @@ class TrainPhysicsNeMoBase(TrainingMethod):
             self, template_mesh, train_dataset, val_dataset, stats, tell=context.is_main
         )
         identity = run_identity(self, stats, template_mesh, train_dataset, val_dataset, resume_from)
-        folder = RunFolder(Path(output_dir), self.model_tag, defaults_of_older_runs(self, identity))
+        folder = RunFolder(Path(output_dir), self.tag, defaults_of_older_runs(self, identity))
         with contextlib.ExitStack() as stack:
             notice = context.decide(lambda: stack.enter_context(owned(folder.output)))
             if context.decide(lambda: folder.is_complete(identity)):
                 return record.finished_model(self, folder, stats)
             recovery = context.decide(lambda: folder.open(identity))
             watch = stack.enter_context(Watch(self.deadline, self.recovery_interval))
+            self.fixed_tensors = record.restored_fixed(self, recovery or origin) or context.decide(
+                lambda: self.fit_fixed(train_dataset.subjects, stats)
+            )
             session = Session(
                 self,
                 context,

@@ -2,7 +2,7 @@
 
 import logging
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -12,10 +12,19 @@ from torch import Tensor, nn
 
 from meshstage.cohort.statistics import Statistics
 from meshstage.config.methods import load_class
-from meshstage.config.networks import COMMON, LOSSES, NetworkKind, split_names
+from meshstage.config.networks import (
+    COMMON,
+    FUNCTION,
+    LOSSES,
+    NetworkKind,
+    split_names,
+    tag_of,
+)
 from meshstage.config.settings import settings
 from meshstage.errors import InputError
 from meshstage.losses.term import LossTerm
+from meshstage.motion.model import Observed
+from meshstage.training.base_motion import BaseMotion, fit_base
 from meshstage.training.inputs import NetworkInputs
 
 if TYPE_CHECKING:
@@ -47,6 +56,8 @@ class TrainingMethod(ABC):
         Of ``time.monotonic()``: training saves and leaves before it.
     inputs : NetworkInputs
         Set before ``setup_inputs`` is called.
+    fixed_tensors : dict of str to Tensor
+        Of `fit_fixed`: what a model computes with beside its weights; a checkpoint keeps them.
     """
 
     model_tag = "base"
@@ -74,12 +85,18 @@ class TrainingMethod(ABC):
     compile: str
     device_memory_fraction: float
     losses: tuple[str, ...]
+    base = "none"
+    stage_encoding = "raw"
+    cycle = "closed"
     inputs: NetworkInputs
+
+    _base: BaseMotion | None = None
 
     def __init__(self, log_level: int | str = logging.INFO) -> None:
         self.log_level = log_level
         self._compile_incompatible: str | None = None
         self.deadline: float | None = None
+        self.fixed_tensors: dict[str, Tensor] = {}
         kind = self.kind
         for name in kind.settings_with() if kind else COMMON:
             if name != "losses":
@@ -87,6 +104,11 @@ class TrainingMethod(ABC):
         self.set_losses(())
         for name, value in (kind.defaults if kind else {}).items():
             setattr(self, name, value)
+
+    @property
+    def tag(self) -> str:
+        """Of the names of a model's files: another than ``model_tag`` if it computes more."""
+        return tag_of(self.model_tag, {name: getattr(self, name) for name in FUNCTION})
 
     # ------------------------------------------------------------------ what a user may set
 
@@ -108,6 +130,18 @@ class TrainingMethod(ABC):
     def set_grad_clip_norm(self, grad_clip_norm: float) -> None:
         """Set the largest norm that the whole gradient may have in a step."""
         self._set("grad_clip_norm", grad_clip_norm)
+
+    def set_base(self, base: str) -> None:
+        """Name the motion model that the network corrects: none, stage_mean, ridge or gp."""
+        self._set("base", base)
+
+    def set_stage_encoding(self, stage_encoding: str) -> None:
+        """Say how the stage is fed: raw, or cyclic."""
+        self._set("stage_encoding", stage_encoding)
+
+    def set_cycle(self, cycle: str) -> None:
+        """Say whether the motion comes back: closed, or open."""
+        self._set("cycle", cycle)
 
     def set_losses(self, losses: str | Sequence[str]) -> None:
         """Name the loss terms beside the data term, and give their settings to this method."""
@@ -136,6 +170,42 @@ class TrainingMethod(ABC):
             self._set(name, getattr(self, name))
         self.set_losses(self.losses)
 
+    # ------------------------------------------------------------------ what a model computes
+
+    def fit_fixed(self, train: Sequence[Observed], statistics: Statistics) -> dict[str, Tensor]:
+        """Fit what no step changes, on the training subjects: the base, if there is one."""
+        if self.base == "none":
+            return {}
+        base = fit_base(self.base, train, statistics, self.cycle)
+        return {f"base.{name}": tensor for name, tensor in base.items()}
+
+    def make_inputs(
+        self, statistics: Statistics, points: np.ndarray, device: torch.device, dtype: torch.dtype
+    ) -> None:
+        """Make the inputs, and the base from ``fixed_tensors``; before the network is built."""
+        self.inputs = NetworkInputs(
+            statistics, points, device, dtype, self.stage_encoding, self.cycle
+        )
+        self._base = self.make_base(self.fixed_tensors, statistics)
+        if self._base:
+            self._base.to(device)
+
+    def make_base(self, tensors: Mapping[str, Tensor], statistics: Statistics) -> BaseMotion | None:
+        """Make the base from tensors of `fit_fixed`; None without one."""
+        if self.base == "none":
+            return None
+        own = {k.removeprefix("base."): v for k, v in tensors.items() if k.startswith("base.")}
+        return BaseMotion(self.base, own, statistics, self.cycle)
+
+    def predict_batch(self, model: nn.Module, pca: Tensor, stage: Tensor) -> Tensor:
+        """Predict what the model as a whole does: `forward_batch`, on top of the base if any."""
+        predicted = self.forward_batch(model, pca, stage)
+        return self._base.corrected(predicted, pca, stage) if self._base else predicted
+
+    def trust(self, pca: Tensor) -> Tensor:
+        """Part of the network's correction that counts, (B, n_pca) to (B,): see `BaseMotion`."""
+        return self._base.trust(pca) if self._base else torch.ones_like(pca[:, 0])
+
     # ------------------------------------------------------------------ seams of a network
 
     @abstractmethod
@@ -145,7 +215,7 @@ class TrainingMethod(ABC):
         Parameters
         ----------
         in_features : int
-            3 coordinates, the shape scores and the stage.
+            3 coordinates, the shape scores and the encoded stage.
         out_features : int
             Components of the target.
         """
@@ -242,7 +312,9 @@ class TrainingMethod(ABC):
         return {
             "model_state_dict": {k: v.detach().cpu() for k, v in model.state_dict().items()},
             "architecture": self.architecture_name,
-            **NetworkInputs.describe(stats),
+            **NetworkInputs.describe(stats, self.stage_encoding, self.cycle),
+            "base": self.base,
+            "fixed_tensors": self.fixed_tensors,
             **self.checkpoint_fields(),
         }
 

@@ -7,10 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from meshstage.cohort.statistics import Statistics
 from meshstage.cohort.template import Template
+from meshstage.config.networks import FUNCTION
+from meshstage.config.settings import settings
+from meshstage.errors import InputError, Problem
 from meshstage.files import atomic, read_json, write_json
 from meshstage.models.checkpoint import (
     load_checkpoint,
@@ -34,6 +37,7 @@ from meshstage.training.identity import (
     plain_settings,
     shape_fields,
 )
+from meshstage.training.inputs import feature_names
 from meshstage.training.method import TrainingMethod
 from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
@@ -72,18 +76,45 @@ def refuse_other_model(
     InputError
         With a table of what differs.
     """
+    features = feature_names(statistics, trainer.stage_encoding, trainer.cycle)
     own = {
         "architecture": trainer.architecture_name,
-        "in_features": statistics.n_features,
+        "in_features": len(features),
         "n_pca": statistics.n_pca,
         "n_target": statistics.n_target,
         "target_array": statistics.target_array,
         "template_fingerprint": template.fingerprint,
         **shape_fields(trainer),
     }
+    if "pca_mean" in origin:  # a bare state dict tells nothing, older ones none of these
+        own |= {name: getattr(trainer, name) for name in FUNCTION}
+        origin = {name: settings()[name].default for name in FUNCTION} | origin
     width = {"n_pca": len(origin["pca_mean"])} if "pca_mean" in origin else {}
     given = width | {key: origin[key] for key in own if key in origin}
     refuse_differences(path, given, {key: own[key] for key in given}, "checkpoint", "this training")
+
+
+def restored_fixed(
+    trainer: TrainingMethod, payload: dict[str, Any] | None
+) -> dict[str, Tensor] | None:
+    """Take what no step changes from a checkpoint that is resumed from; None without one.
+
+    Raises
+    ------
+    InputError
+        If the checkpoint does not hold it: weights alone are no model then.
+    """
+    if payload is None:
+        return None
+    if "fixed_tensors" not in payload and trainer.base != "none":
+        raise InputError(
+            Problem(
+                f"the checkpoint does not hold its base ({trainer.base}), only weights",
+                "resume from a checkpoint of this program",
+            )
+        )
+    found: dict[str, Tensor] = payload.get("fixed_tensors", {})
+    return found
 
 
 def payload(session: Session) -> dict[str, Any]:
@@ -191,15 +222,12 @@ def describe_model(
     """Describe a model and its data for people and for whoever loads it."""
     subjects = [*train.subjects, *(val.subjects if val else ())]
     scores = train.shape_scores
+    features = feature_names(statistics, trainer.stage_encoding, trainer.cycle)
     return {
         "architecture": trainer.architecture_name,
-        "input_features": [
-            *(f"mean_shape_{axis}" for axis in "xyz"),
-            *(f"pca_c{k}" for k in range(1, statistics.n_pca + 1)),
-            "stage",
-        ],
+        "input_features": features,
         "output_features": [f"{statistics.target_array}_{k}" for k in range(statistics.n_target)],
-        "in_features": statistics.n_features,
+        "in_features": len(features),
         "n_mesh_points": train.n_points,
         **statistics.to_dict(),
         **plain_settings(trainer),
@@ -243,7 +271,9 @@ def finished_model(
     """Load what a finished run left: there is nothing to train."""
     _log.info("%s is complete, nothing to train", folder.output)
     path = folder.output / checkpoint_name(folder.tag)
-    model = trainer.build_model(statistics.n_features, statistics.n_target)
+    found = load_checkpoint(path)
+    trainer.fixed_tensors = found.get("fixed_tensors", {})
+    model = trainer.build_model(found["in_features"], statistics.n_target)
     model.to(parameter_type(trainer.precision))
-    load_weights(model, load_checkpoint(path)["model_state_dict"], path)
+    load_weights(model, found["model_state_dict"], path)
     return model, read_json(folder.output / LOSSES), read_json(folder.output / RMSE_JSON)

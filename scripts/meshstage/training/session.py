@@ -16,7 +16,6 @@ from meshstage.models.checkpoint import load_weights
 from meshstage.training.average import WeightAverage
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.identity import plain_settings
-from meshstage.training.inputs import NetworkInputs
 from meshstage.training.method import TrainingMethod
 from meshstage.training.objective import Objective
 from meshstage.training.plan import epoch_noise
@@ -57,11 +56,11 @@ class Session:
         self.template = template
         self.precision = resolve_precision(trainer.precision, device)
         dtype = parameter_type(self.precision)
+        trainer.make_inputs(statistics, coordinates, device, dtype)
         torch.manual_seed(trainer.seed)
-        network = trainer.build_model(statistics.n_features, statistics.n_target)
+        network = trainer.build_model(trainer.inputs.n_features, statistics.n_target)
         self.network = network.to(device, dtype)
         self.average: WeightAverage | None = None
-        trainer.inputs = NetworkInputs(statistics, coordinates, device, dtype)
         trainer.use_edges(template.edge_index, template.edge_features)
         trainer.setup_inputs(device, template.mesh(), np.asarray(coordinates, np.float32))
         for term in terms:
@@ -190,4 +189,4 @@ class Session:
         """Predict a batch from scores (B, n_pca) and stages (B,) in the chosen precision."""
         bf16 = self.precision == "bf16"
         with torch.autocast(self.context.device.type, torch.bfloat16, enabled=bf16):
-            return self.trainer.forward_batch(model, pca, stage)
+            return self.trainer.predict_batch(model, pca, stage)
