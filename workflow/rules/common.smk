@@ -202,8 +202,7 @@ def figures_of(model):
 def train_command(model):
     """The script of a run's network, and the run's settings as its options."""
     run = ALL_RUNS[model]
-    settings = run.settings
-    settings = settings | {"cycle": config["cycle"]}
+    settings = run.settings | {"cycle": config["cycle"]}
     options = [
         f"--{name.replace('_', '-')}={value}" for name, value in settings.items()
     ]
