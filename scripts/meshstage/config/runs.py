@@ -21,8 +21,8 @@ from meshstage.models.names import checkpoint_epochs
 
 COLUMNS = {
     "run": "name, not ending in `_` and a number: resumed runs are called so",
-    "network": "`mgn`, `mlp`, `physics`, `pod`, `gp`, or `path/to/file.py:Class`: a network of your "
-    "own",
+    "network": "`mgn`, `mlp`, `physics`, `pod`, `gp`, or `path/to/file.py:Class`: a network of "
+    "your own",
     "options": 'network of your own: its settings, a JSON object as in `{"width": 32}`',
 }
 """Columns of runs.tsv that are no settings, and what they mean."""
