@@ -34,9 +34,9 @@ for model in MODELS:
             f"logs/{config['cohort']}/{rule_name}.txt",
         benchmark:
             f"benchmarks/{config['cohort']}/{rule_name}.tsv"
+        retries: None if has_epochs else 0
         conda:
             "../../envs/meshstage.yaml"
-        retries: None if has_epochs else 0
         threads: 4 if has_epochs else 1
         params:
             launch=script("launch.py"),
