@@ -73,8 +73,6 @@ class TrainPhysicsNeMoBase(TrainingMethod):
         """
         self.set_epochs(epochs)
         self.check_settings()
-        if self.log_level != logging.INFO:
-            logging.getLogger("meshstage.models.journal").setLevel(self.log_level)
         origin = None
         if resume_from is not None:
             origin = load_checkpoint(Path(resume_from))
@@ -86,6 +84,10 @@ class TrainPhysicsNeMoBase(TrainingMethod):
         identity = run_identity(self, stats, template_mesh, train_dataset, val_dataset, resume_from)
         folder = RunFolder(Path(output_dir), self.tag, defaults_of_older_runs(self, identity))
         with contextlib.ExitStack() as stack:
+            if self.log_level != logging.INFO:
+                lines = logging.getLogger("meshstage.models.journal")
+                stack.callback(lines.setLevel, lines.level)
+                lines.setLevel(self.log_level)
             notice = context.decide(lambda: stack.enter_context(owned(folder.output)))
             if context.decide(lambda: folder.is_complete(identity)):
                 return record.finished_model(self, folder, stats)
