@@ -200,8 +200,8 @@ manifest\tsplit
 ../cohort/demo-003/manifest.json\tval
 """
 # Two linear layers and some 0.1 s per epoch: 16 steps of one sample, each of which takes 6 ms.
-_RUNS = "run\tnetwork\tepochs\tbatch_size\trmse_log_interval\tlayer_size\tnum_layers\n" + "".join(
-    f"{run}\tmlp\t{{epochs}}\t1\t10\t64\t4\n" for run in ("storm", "alone")
+_RUNS = "run\tnetwork\tepochs\tbatch_size\tlayer_size\trmse_log_interval\n" + "".join(
+    f"{run}\tmlp\t{{epochs}}\t1\t64\t10\n" for run in ("storm", "alone")
 )
 
 
