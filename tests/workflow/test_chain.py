@@ -28,6 +28,8 @@ RUNS = (
     "gauss\tgp\n"
 )
 MODEL = "results/demo/models/small-mgn"
+# The whole chain on 30 subjects: some 4 minutes on two idle cores.
+pytestmark = pytest.mark.timeout(1800)
 
 
 @pytest.fixture(scope="module")
