@@ -26,7 +26,7 @@ def main(arguments: argparse.Namespace) -> None:
     template = load_template(arguments.template) if arguments.template else None
 
     # The network's library takes many seconds to import: not before the rest has been read.
-    from meshstage.prediction.predictor import load_predictor
+    from meshstage.prediction.loading import load_predictor
 
     predictor = load_predictor(arguments.model, arguments.epoch, arguments.device)
     evaluation = evaluate_model(predictor, subjects, baselines, arguments.region, digest, template)

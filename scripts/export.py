@@ -10,7 +10,7 @@ import command_line
 def main(arguments: argparse.Namespace) -> None:
     """Load the model, write each file, say how it compares with the model."""
     from meshstage.prediction.export import export_model
-    from meshstage.prediction.predictor import load_predictor
+    from meshstage.prediction.loading import load_predictor
 
     predictor = load_predictor(arguments.model, arguments.epoch)
     for path in arguments.output:

@@ -11,20 +11,22 @@ def main(arguments: argparse.Namespace) -> None:
     """Load the model once; read all that is asked before anything is written; predict."""
     from tqdm import tqdm
 
-    from meshstage.prediction.predictor import load_predictor
-    from meshstage.prediction.writing import (
+    from meshstage.prediction.loading import load_predictor
+    from meshstage.prediction.questions import (
         question_of_scores,
         questions_of_manifests,
-        write_prediction,
+        stages_asked,
     )
+    from meshstage.prediction.writing import write_prediction
     from meshstage.training.distributed import choose_device
 
     device = choose_device(arguments.device)
     predictor = load_predictor(arguments.model, arguments.epoch, device)
+    stages = stages_asked(predictor, arguments.stages)
     questions = (
-        questions_of_manifests(predictor, arguments.manifest, arguments.stages)
+        questions_of_manifests(predictor, arguments.manifest, stages)
         if arguments.manifest
-        else [question_of_scores(predictor, arguments.pca, arguments.stages)]
+        else [question_of_scores(predictor, arguments.pca, stages)]
     )
     tissue = None
     if arguments.stress:
@@ -56,7 +58,8 @@ if __name__ == "__main__":
         type=float,
         nargs="+",
         metavar="S",
-        help="stages in [0, 1] (without it: the manifest's own, else the training stages)",
+        help="stages in [0, 1], or one whole number from 2 on for as many even stages (without "
+        "it: the manifest's own, else the training stages)",
     )
     add("--output", type=Path, required=True, metavar="DIR", help="gets one folder per subject")
     add(

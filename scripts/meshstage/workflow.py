@@ -24,8 +24,9 @@ from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.directory import Epoch, epoch_of
 from meshstage.models.names import checkpoint_name, metadata_name
 from meshstage.models.siblings import output_directory as directory_of_run
-from meshstage.prediction.predictor import load_predictor
-from meshstage.prediction.writing import questions_of_manifests, write_prediction
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.questions import questions_of_manifests
+from meshstage.prediction.writing import write_prediction
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext, choose_device, distributed_context
 from meshstage.training.samples import PhaseSampleDataset

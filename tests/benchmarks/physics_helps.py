@@ -31,7 +31,8 @@ from meshstage.cohort.subject import Subject, load_subject
 from meshstage.cohort.template import build_template, load_template
 from meshstage.mechanics import elasticity
 from meshstage.mechanics.elements import find_tetrahedra
-from meshstage.prediction.predictor import Predictor, load_predictor
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.predictor import Predictor
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.mgn import TrainPhysicsNeMoMGN
 from meshstage.training.physics import TrainPhysicsNeMoPhysicsInformedMotion

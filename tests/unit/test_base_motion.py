@@ -14,7 +14,8 @@ from meshstage.errors import InputError
 from meshstage.motion.baselines import MODELS
 from meshstage.motion.cycle import encode
 from meshstage.prediction.export import export_model
-from meshstage.prediction.predictor import Predictor, load_predictor
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.predictor import Predictor
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.inputs import NetworkInputs, feature_names
 from small_models import different_weights

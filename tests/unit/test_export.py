@@ -10,7 +10,7 @@ import pytest
 from meshstage.errors import InputError
 from meshstage.prediction import export
 from meshstage.prediction.export import ONNX_OPSET, export_model
-from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.loading import load_predictor
 
 # Inside of the training range, and far outside; one batch of three, and one of one.
 PCA = np.array([[0.4, -0.7], [-1.3, 2.0], [5.0, 5.0]])

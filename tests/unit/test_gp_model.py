@@ -14,8 +14,9 @@ from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.watch import describe, read_status
 from meshstage.motion.gaussian_process import GaussianProcess, Kernel
 from meshstage.prediction.export import export_model
-from meshstage.prediction.predictor import load_predictor
-from meshstage.prediction.writing import questions_of_manifests, write_prediction
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.questions import questions_of_manifests
+from meshstage.prediction.writing import write_prediction
 from meshstage.training.gp import FitGaussianProcess, GaussianProcessNetwork
 from small_training import TrainSmall, run
 

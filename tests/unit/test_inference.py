@@ -16,12 +16,13 @@ from meshstage.figures.training import read_training
 from meshstage.files import read_json, write_json
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.prediction import predictor as predictor_module
-from meshstage.prediction.predictor import load_predictor
-from meshstage.prediction.writing import (
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.questions import (
     question_of_scores,
     questions_of_manifests,
-    write_prediction,
+    stages_asked,
 )
+from meshstage.prediction.writing import write_prediction
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from model_directories import PlainReader
 from small_models import small_method
@@ -202,6 +203,16 @@ def test_stages_of_one_subject_are_batched(small_models):
     predictor.network.register_forward_hook(lambda *_: calls.append(1))
     predictor.predict(PCA, np.linspace(0, 1, 100))
     assert len(calls) == 1
+
+
+def test_one_whole_number_asks_for_as_many_even_stages(mlp):
+    """Stage 1 of a closed cycle is its stage 0; an open motion has both ends."""
+    assert stages_asked(mlp, [4.0]) == [0.0, 0.25, 0.5, 0.75]
+    opened = replace(mlp, method=copy.copy(mlp.method))
+    opened.method.cycle = "open"
+    assert stages_asked(opened, [3.0]) == [0.0, 0.5, 1.0]
+    for stages in (None, [1.0], [0.0], [2.5], [0.5, 3.0]):
+        assert stages_asked(mlp, stages) is stages
 
 
 # ------------------------------------------------------------------ subjects and files

@@ -20,7 +20,7 @@ import pyvista as pv
 import torch
 
 from meshstage.errors import InputError
-from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.loading import load_predictor
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from model_directories import SIZES, PlainReader, write_directory
 from shared_data import shared

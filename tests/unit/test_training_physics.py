@@ -28,9 +28,10 @@ from meshstage.mechanics.elements import Tetrahedra, find_tetrahedra
 from meshstage.meshes.cells import canonical_cells
 from meshstage.meshes.reading import read_mesh
 from meshstage.models.checkpoint import load_checkpoint
-from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.loading import load_predictor
+from meshstage.prediction.questions import Question
 from meshstage.prediction.stress import tissue_of
-from meshstage.prediction.writing import Question, write_prediction
+from meshstage.prediction.writing import write_prediction
 from meshstage.training.distributed import DistributedContext
 from meshstage.training.inputs import NetworkInputs
 from meshstage.training.mgn import TrainPhysicsNeMoMGN

@@ -15,7 +15,7 @@ import torch
 
 from meshstage.errors import InputError
 from meshstage.prediction.export import export_model
-from meshstage.prediction.predictor import load_predictor
+from meshstage.prediction.loading import load_predictor
 from small_cohort import write_cohort
 from workflow.project import ROOT, Project
 

@@ -1,0 +1,185 @@
+"""What a model is asked: subjects, from manifests or from shape scores, and stages."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import pyvista as pv
+
+from meshstage.cohort.manifest import Manifest, read_manifest, read_shape_scores
+from meshstage.cohort.names import SHAPE_MODEL
+from meshstage.cohort.shape_model import read_shape_model
+from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
+from meshstage.meshes.arrays import non_finite
+from meshstage.meshes.cells import cell_fingerprint
+from meshstage.meshes.reading import read_mesh
+from meshstage.meshes.surface import POINT_IDS, extract_surface
+from meshstage.prediction.predictor import Predictor, check_stages
+
+
+@dataclass(frozen=True)
+class Question:
+    """One subject to predict.
+
+    Parameters
+    ----------
+    subject_id : str
+    stem : str
+        Name of its folder and animation.
+    points : (n_points, 3) float64, mm
+        The subject's undeformed points.
+    shape_scores : (n_pca,) float64, standard deviations
+    stages : (n_stages,) float64
+    """
+
+    subject_id: str
+    stem: str
+    points: np.ndarray
+    shape_scores: np.ndarray
+    stages: np.ndarray
+
+
+def questions_of_manifests(
+    predictor: Predictor, paths: Sequence[Path], stages: Sequence[float] | None = None
+) -> list[Question]:
+    """Read the subjects that are to be predicted; a manifest here needs no targets.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    paths : sequence of Path
+        Manifests.
+    stages : sequence of float, optional
+        By default each manifest's own, or else those of the training.
+
+    Raises
+    ------
+    InputError
+        With the problems of all manifests: what they name cannot be read or does not fit the
+        model, or two have the same id.
+    """
+    check_stages(stages or ())
+    questions: dict[str, Question] = {}
+    problems: list[Problem] = []
+    for path in paths:
+        with collecting(problems):
+            question = _question(predictor, read_manifest(path, targets_required=False), stages)
+            if question.stem in questions:
+                what = f"the subject_id {question.subject_id!r} stands in two of these manifests"
+                raise InputError(Problem(what, "name each subject once", str(path)))
+            questions[question.stem] = question
+    raise_if_any(problems)
+    return list(questions.values())
+
+
+def _question(predictor: Predictor, manifest: Manifest, stages: Sequence[float] | None) -> Question:
+    scores = _read_scores(predictor, manifest.shape_scores_path)
+    chosen = _chosen_stages(predictor, manifest.stages if stages is None else stages)
+    points = subject_points(predictor, manifest, scores)
+    return Question(manifest.subject_id, manifest.stem, points, scores, chosen)
+
+
+def question_of_scores(
+    predictor: Predictor, path: Path, stages: Sequence[float] | None = None
+) -> Question:
+    """Read shape scores alone; they stand for a subject that is called like their file.
+
+    Raises
+    ------
+    InputError
+        If the scores cannot be read or do not fit the model.
+    """
+    check_stages(stages or ())
+    scores, chosen = _read_scores(predictor, path), _chosen_stages(predictor, stages or ())
+    return Question(path.stem, path.stem, shape_points(predictor, scores), scores, chosen)
+
+
+def _chosen_stages(predictor: Predictor, stages: Sequence[float] | np.ndarray) -> np.ndarray:
+    chosen = np.asarray(stages if len(stages) else predictor.stages_trained, np.float64)
+    if not chosen.size:
+        what, todo = "the model does not tell the stages of its training", "give --stages"
+        raise InputError(Problem(what, todo, str(predictor.directory)))
+    return chosen + 0.0  # -0.0 is stage 0
+
+
+def stages_asked(predictor: Predictor, values: Sequence[float] | None) -> Sequence[float] | None:
+    """Give stages as they are, and for one whole number n from 2 on n even stages.
+
+    A closed cycle has them at i / n, from 0 to before 1, which is 0 again; an open one at
+    i / (n - 1), from 0 to 1.
+    """
+    if values is None or len(values) != 1 or values[0] < 2 or values[0] % 1:
+        return values
+    is_open = predictor.method.cycle == "open"
+    return list(np.linspace(0.0, 1.0, int(values[0]), endpoint=is_open).tolist())
+
+
+def _read_scores(predictor: Predictor, path: Path) -> np.ndarray:
+    scores = read_shape_scores(path)
+    with at(path):
+        predictor.check_scores(scores)
+    return scores
+
+
+def subject_points(
+    predictor: Predictor, manifest: Manifest, shape_scores: np.ndarray
+) -> np.ndarray:
+    """Read the points of a subject's own reference mesh; without one, reconstruct them.
+
+    Parameters
+    ----------
+    predictor : Predictor
+    manifest : Manifest
+        Its reference has the template's cells, or is the volume whose surface the template is.
+    shape_scores : (n_pca,) array, standard deviations
+
+    Returns
+    -------
+    (n_points, 3) float64 array, mm
+
+    Raises
+    ------
+    InputError
+        If the reference has other points or cells than the template.
+    """
+    if not manifest.fitted_reference_mesh:
+        return shape_points(predictor, shape_scores)
+    path, mesh = manifest.reference_path, predictor.mesh
+    reference = read_mesh(path)
+    ids = mesh.point_data.get(POINT_IDS)
+    if ids is not None and isinstance(reference, pv.UnstructuredGrid):
+        surface = extract_surface(reference)
+        if np.array_equal(surface.point_data[POINT_IDS], ids):
+            reference = surface
+    problem = non_finite(np.asarray(reference.points), "the points")
+    what = None
+    if reference.n_points != mesh.n_points:
+        what = f"has {reference.n_points} points, the model's template has {mesh.n_points}"
+    elif cell_fingerprint(reference) != cell_fingerprint(mesh):
+        what = "has other cells than the model's template"
+    if what:
+        problem = Problem(what, "fit the reference with the template that the model was trained on")
+    if problem:
+        raise InputError(problem.at(path, manifest.subject_id))
+    return np.array(reference.points, np.float64)
+
+
+def shape_points(predictor: Predictor, shape_scores: np.ndarray) -> np.ndarray:
+    """Reconstruct a subject's points from its scores; the template's own without a shape model.
+
+    A model of a volume's surface may have fewer scores than the shape model has modes, or more:
+    those that both have count.
+
+    Returns
+    -------
+    (n_points, 3) float64 array, mm
+    """
+    path = predictor.template_folder / SHAPE_MODEL
+    if not path.exists():
+        return predictor.points
+    model = read_shape_model(path, len(predictor.points))
+    n = min(model.n_modes, len(shape_scores))
+    offset = (shape_scores[:n] * np.sqrt(model.eigenvalues[:n])) @ model.components[:n]
+    mean = predictor.points if model.mean is None else model.mean.reshape(-1, 3)
+    return mean + offset.reshape(-1, 3)
