@@ -15,6 +15,7 @@ from meshstage.config.networks import (
     tag_of,
 )
 from meshstage.config.settings import Setting, default_of, settings
+from meshstage.config.sweeps import expand
 from meshstage.config.tables import Row, read_table
 from meshstage.errors import InputError, Problem, at, raise_if_any
 from meshstage.models.names import checkpoint_epochs
@@ -93,7 +94,7 @@ def columns() -> dict[str, Setting]:
 
 
 def read_runs(path: Path) -> dict[str, Run]:
-    """Read the table of runs, by name and in its order.
+    """Read the table of runs, by name and in its order; a row with a sweep is several runs.
 
     Raises
     ------
@@ -106,22 +107,23 @@ def read_runs(path: Path) -> dict[str, Run]:
     for row in read_table(path, [*COLUMNS, *columns()], ("run", "network")):
         where = f"{path}, line {row.line}"
         try:
-            run = _parse_row(row, path.parent)
-            if run.name.casefold() in {name.casefold() for name in runs}:
-                raise InputError(
-                    Problem(f"the run {run.name!r} is listed already", "give each its own name")
-                )
+            _check_name(row)
+            for one in expand(row, name="run", not_swept="options"):
+                run = _parse_row(one, path.parent)
+                if run.name.casefold() in {name.casefold() for name in runs}:
+                    raise InputError(
+                        Problem(f"the run {run.name!r} is listed already", "give each its own name")
+                    )
+                runs[run.name] = run
         except InputError as error:
             for problem in error.problems:
                 place = f"{where}, {problem.file}" if problem.file else where
                 problems.append(replace(problem, file=place))
-        else:
-            runs[run.name] = run
     raise_if_any(problems)
     return runs
 
 
-def _parse_row(row: Row, folder: Path) -> Run:
+def _check_name(row: Row) -> None:
     for column in ("run", "network"):
         if column not in row.cells:
             raise InputError(Problem(f"the cell of {column} is empty", "fill it in"))
@@ -130,12 +132,17 @@ def _parse_row(row: Row, folder: Path) -> Run:
         raise InputError(
             Problem(f"run is {name!r}: this name is not allowed", f"it means: {COLUMNS['run']}")
         )
+
+
+def _parse_row(row: Row, folder: Path) -> Run:
     kind = kind_of(row.cells["network"], folder)
     options = _options(row.cells.get("options"), kind)
     given = {key: columns()[key].parsed(c) for key, c in row.cells.items() if key not in COLUMNS}
     refuse_foreign(given, kind)
     needed = ("epochs", "rmse_log_interval") if kind.has_epochs else ()
-    return Run(name, kind, {key: default_of(kind, key) for key in needed} | given, options)
+    return Run(
+        row.cells["run"], kind, {key: default_of(kind, key) for key in needed} | given, options
+    )
 
 
 def _options(cell: str | None, kind: NetworkKind) -> dict[str, Any]:

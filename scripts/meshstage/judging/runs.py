@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from meshstage.config.subjects import SPLITS
+from meshstage.config.sweeps import varied_in
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.judging.columns import MESH_METRICS, POINT_METRICS, RMSE, Metric, with_unit
@@ -131,6 +132,8 @@ def as_tsv(table: Table) -> str:
 def table_of_runs(runs: Sequence[Run], short: bool = False) -> Table:
     """Give header and cells of the table of all runs: one row per run and split.
 
+    What a sweep varies has a column of its own.
+
     Parameters
     ----------
     runs : sequence of Run
@@ -140,7 +143,8 @@ def table_of_runs(runs: Sequence[Run], short: bool = False) -> Table:
     unit = runs[0].unit
     baselines = list(dict.fromkeys(name for run in runs for name in run.baselines))
     metrics = [m for m in (*POINT_METRICS, *MESH_METRICS) if m.heading and not short]
-    header = ["run", "split", "subjects", _heading(RMSE, unit), "95 % interval"]
+    varied = list(dict.fromkeys(name for run in runs for name in varied_in(run.name)))
+    header = ["run", *varied, "split", "subjects", _heading(RMSE, unit), "95 % interval"]
     header += [f"skill over {TITLES.get(name, name)}" for name in baselines]
     if not short:
         header += ["floor" + (f" ({unit})" if unit else ""), *(_heading(m, unit) for m in metrics)]
@@ -152,7 +156,8 @@ def table_of_runs(runs: Sequence[Run], short: bool = False) -> Table:
                 continue
             rmse = values["metrics"][RMSE.column(unit)]
             low, high = rmse["low"], rmse["high"]
-            row = [run.name, title, str(values["n_subjects"]), _number(rmse["value"])]
+            row = [run.name, *(varied_in(run.name).get(name, "-") for name in varied), title]
+            row += [str(values["n_subjects"]), _number(rmse["value"])]
             row.append("-" if low is None else f"{_number(low)} to {_number(high)}")
             row += [_number(values["baselines"].get(name, {}).get("skill")) for name in baselines]
             if not short:
