@@ -53,9 +53,14 @@ class Scene:
         self._eye = self._centre + away * 4 * float(np.linalg.norm(high - low) or 1.0)
 
     def render(
-        self, points: np.ndarray, values: np.ndarray, largest: float, colours: str
+        self,
+        points: np.ndarray,
+        values: np.ndarray,
+        largest: float,
+        colours: str,
+        least: float = 0.0,
     ) -> np.ndarray:
-        """Render points with one value each, 0 to largest: (height, width, 3) uint8."""
+        """Render points with one value each, least to largest: (height, width, 3) uint8."""
         # Without a display VTK says so before it draws without one.
         with pv.vtk_verbosity("off"):
             plotter: Any = pv.Plotter(off_screen=True, window_size=[_PIXELS, _PIXELS])
@@ -69,7 +74,7 @@ class Scene:
             plotter.add_mesh(
                 shown,
                 scalars=np.asarray(values, float),
-                clim=(0.0, largest),
+                clim=(least, largest),
                 cmap=colours,
                 show_scalar_bar=False,
                 show_edges=surface and len(self._triangles) < _MOST_EDGES_SHOWN,
@@ -143,7 +148,7 @@ def plot_cases(mesh: pv.DataSet, cases: Sequence[Case], unit: str | None) -> Fig
     error = max(float(c.error(phase).max()) for c, phase in zip(cases, worst, strict=True)) or 1e-12
     figure, axes = style.new_figure(len(cases), 3, size=(9.5, 2.4 * len(cases) + 1.0))
     for row, case, phase in zip(axes, cases, worst, strict=True):
-        _show_row(row, _pictures(scene, case, phase, motion, error))
+        show_row(row, _pictures(scene, case, phase, motion, error))
         row[0].set_ylabel(
             _describe(case, unit, phase), rotation=0, ha="right", va="center", fontsize=9
         )
@@ -151,7 +156,8 @@ def plot_cases(mesh: pv.DataSet, cases: Sequence[Case], unit: str | None) -> Fig
     return figure
 
 
-def _show_row(row: Any, pictures: Sequence[np.ndarray]) -> list[Any]:
+def show_row(row: Any, pictures: Sequence[np.ndarray]) -> list[Any]:
+    """Show one picture per panel, without axes; gives what to change for another picture."""
     images = []
     for axis, picture in zip(row, pictures, strict=True):
         images.append(axis.imshow(picture))
@@ -195,7 +201,7 @@ def write_animation(path: Path, mesh: pv.DataSet, case: Case, unit: str | None) 
     for phase in np.argsort(case.subject.stages, kind="stable"):
         pictures = _pictures(scene, case, int(phase), motion, error)
         if images is None:
-            images = _show_row(axes[0], pictures)
+            images = show_row(axes[0], pictures)
             _label(figure, axes, motion, error, unit, case.subject.target_array)
         for image, picture in zip(images, pictures, strict=True):
             image.set_data(picture)
