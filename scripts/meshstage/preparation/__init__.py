@@ -1,0 +1,1 @@
+"""From folders of meshes of other people to a cohort."""

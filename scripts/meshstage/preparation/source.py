@@ -1,0 +1,104 @@
+"""What every source of meshes gives, and what is known of a reader; imports no VTK."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from meshstage.errors import InputError, Problem
+
+if TYPE_CHECKING:
+    import pyvista as pv
+
+
+@dataclass(frozen=True)
+class PhaseMesh:
+    """One mesh of one subject as a source gives it.
+
+    Parameters
+    ----------
+    subject : str
+    phase : str
+        A label, safe as part of a file name.
+    stage : float, optional
+        As the source states it, in the unit of ``--stage``; None if it states none.
+    split : str, optional
+        ``train``, ``val`` or ``test``; None: dealt by ``--split``.
+    files : tuple of Path
+        What the mesh is read from: inputs of the rule.
+    read : function
+        Gives the mesh: points in mm, cells, arrays that are carried along.
+    """
+
+    subject: str
+    phase: str
+    stage: float | None
+    split: str | None
+    files: tuple[Path, ...]
+    read: Callable[[], "pv.DataSet"]
+
+
+class ReaderOptions(BaseModel):
+    """Options of a reader's own: a field ``mean_mesh`` with its description is ``--mean-mesh``."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+@dataclass(frozen=True)
+class Reader:
+    """One source of meshes.
+
+    Parameters
+    ----------
+    name : str
+        The value of ``--format``.
+    help : str
+        One line.
+    options : type of `ReaderOptions`
+        Its own options.
+    function : function
+        Takes the source (a folder or file) and the options; gives the meshes, which are read later.
+        Looks at names and small tables only: the Snakefile calls it whenever it is parsed.
+    stage_unit : str
+        The unit of the stages that it states: percent, fraction, index or seconds.
+    """
+
+    name: str
+    help: str
+    options: type[ReaderOptions]
+    function: Callable[[Path, Any], list[PhaseMesh]]
+    stage_unit: str = "fraction"
+
+    def find(self, source: Path, **options: Any) -> list[PhaseMesh]:
+        """Find the meshes of a source.
+
+        Parameters
+        ----------
+        source : Path
+        **options
+            By name of the field; texts are converted.
+
+        Raises
+        ------
+        InputError
+            With every option that is missing, unknown or of another type; and what is wrong with
+            the source.
+        """
+        try:
+            checked = self.options(**options)
+        except ValidationError as error:
+            raise InputError(*(self._problem(dict(each)) for each in error.errors())) from None
+        return self.function(source, checked)
+
+    def _problem(self, error: dict[str, Any]) -> Problem:
+        name = "--" + str(error["loc"][0] if error["loc"] else "format").replace("_", "-")
+        if error["type"] == "missing":
+            field = self.options.model_fields[str(error["loc"][0])]
+            what = f"the format {self.name} needs {name} ({field.description})"
+            return Problem(what, f"give {name}")
+        if error["type"] == "extra_forbidden":
+            return Problem(f"the format {self.name} has no option {name}", "leave it out")
+        what = f"{name} is {error['input']!r}: {error['msg']}"
+        return Problem(what, "give another value")
