@@ -529,7 +529,7 @@ def test_a_format_is_one_row(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert read_mesh(tmp_path / "m.XYZ").points.tolist() == [[0, 0, 0], [1, 2, 3]]
     assert template_name(tmp_path / "m.XYZ", surface=False) == "pca_mean_template.vtp"
     (tmp_path / "m.txt").touch()
-    with pytest.raises(InputError, match=r"save it as one of .*\.obj \.xyz"):
+    with pytest.raises(InputError, match=r"save it as one of .*\.xdmf \.xyz"):
         read_mesh(tmp_path / "m.txt")
 
 

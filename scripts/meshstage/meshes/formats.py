@@ -5,6 +5,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from meshstage.meshes.meshio_files import (
+    check_abaqus,
+    check_gmsh,
+    check_xdmf,
+    read_abaqus,
+    read_gmsh,
+    read_xdmf,
+)
 from meshstage.meshes.obj import read_obj
 from meshstage.meshes.ply import read_ply
 from meshstage.meshes.signatures import (
@@ -64,6 +72,9 @@ FORMATS = {
         MeshFormat(".ply", read_ply, True),
         MeshFormat(".stl", read_stl, True, check_stl),
         MeshFormat(".obj", read_obj, True, check_obj),
+        MeshFormat(".msh", read_gmsh, False, check_gmsh),
+        MeshFormat(".inp", read_abaqus, False, check_abaqus),
+        MeshFormat(".xdmf", read_xdmf, False, check_xdmf),
     )
 }
 

@@ -2,4 +2,4 @@
 
 from meshstage.preparation.source import Reader
 
-READERS: dict[str, Reader] = {row.name: row for row in ()}
+READERS: dict[str, Reader] = {}
