@@ -1,13 +1,13 @@
 """What every source of meshes gives, and what is known of a reader; imports no VTK."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from meshstage.errors import InputError, Problem
+from meshstage.errors import InputError, Problem, raise_if_any
 
 if TYPE_CHECKING:
     import pyvista as pv
@@ -27,7 +27,7 @@ class PhaseMesh:
     split : str, optional
         ``train``, ``val`` or ``test``; None: dealt by ``--split``.
     files : tuple of Path
-        What the mesh is read from: inputs of the rule.
+        What the mesh is read from, its own file first: inputs of the rule.
     read : function
         Gives the mesh: points in mm, cells, arrays that are carried along.
     """
@@ -63,6 +63,8 @@ class Reader:
         Looks at names and small tables only: the Snakefile calls it whenever it is parsed.
     stage_unit : str
         The unit of the stages that it states: percent, fraction, index or seconds.
+    atlas : function, optional
+        Takes the same; gives an `meshstage.preparation.atlas.Atlas`, for sources that are one.
     """
 
     name: str
@@ -70,6 +72,7 @@ class Reader:
     options: type[ReaderOptions]
     function: Callable[[Path, Any], list[PhaseMesh]]
     stage_unit: str = "fraction"
+    atlas: Callable[[Path, Any], Any] | None = None
 
     def find(self, source: Path, **options: Any) -> list[PhaseMesh]:
         """Find the meshes of a source.
@@ -83,14 +86,19 @@ class Reader:
         Raises
         ------
         InputError
-            With every option that is missing, unknown or of another type; and what is wrong with
-            the source.
+            With every option that is missing, unknown or of another type; with what is wrong with
+            the source; or if two meshes are the same phase of one subject.
         """
+        meshes = self.function(source, self.checked(options))
+        raise_if_any(_duplicates(meshes))
+        return meshes
+
+    def checked(self, options: Mapping[str, Any]) -> ReaderOptions:
+        """Check options as `find` does."""
         try:
-            checked = self.options(**options)
+            return self.options(**options)
         except ValidationError as error:
             raise InputError(*(self._problem(dict(each)) for each in error.errors())) from None
-        return self.function(source, checked)
 
     def _problem(self, error: dict[str, Any]) -> Problem:
         name = "--" + str(error["loc"][0] if error["loc"] else "format").replace("_", "-")
@@ -102,3 +110,12 @@ class Reader:
             return Problem(f"the format {self.name} has no option {name}", "leave it out")
         what = f"{name} is {error['input']!r}: {error['msg']}"
         return Problem(what, "give another value")
+
+
+def _duplicates(meshes: Sequence[PhaseMesh]) -> Iterator[Problem]:
+    first: dict[tuple[str, str], PhaseMesh] = {}
+    for mesh in meshes:
+        other = first.setdefault((mesh.subject, mesh.phase), mesh)
+        if other is not mesh:
+            what = f"{mesh.files[0]} and {other.files[0]} are the same phase (duplicates)"
+            yield Problem(what, "leave one out", None, mesh.subject, mesh.phase)
