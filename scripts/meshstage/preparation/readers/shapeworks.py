@@ -74,6 +74,7 @@ def _find(source: Path, options: ShapeWorksOptions) -> list[PhaseMesh]:
 
 def _read_rows(source: Path) -> list[dict[str, str]]:
     """Rows of the project's table, by name of the column."""
+    rows: Any
     if source.suffix.lower() == ".xlsx":
         rows = _read_workbook(source)
     else:
