@@ -70,6 +70,14 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def positive(text: str) -> float:
+    """Read a number of an option that must be larger than 0."""
+    value = float(text)
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"{text} is not a positive number")
+    return value
+
+
 def run(
     main: Callable[[argparse.Namespace], int | None], parser: argparse.ArgumentParser
 ) -> NoReturn:

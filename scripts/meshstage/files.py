@@ -59,9 +59,9 @@ def atomic(path: Path) -> Iterator[Path]:
     """
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(
-            prefix=_TEMPORARY_PREFIX, suffix=path.suffix, dir=path.parent
-        )
+        # Writers go by the ending, and .gz is half of one.
+        suffix = "".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix
+        handle, name = tempfile.mkstemp(prefix=_TEMPORARY_PREFIX, suffix=suffix, dir=path.parent)
         os.close(handle)
         temporary = Path(name)
         try:

@@ -8,7 +8,6 @@ against a reader and a writer that follow INTEROP.md with PhysicsNeMo alone.
 import importlib.util
 import json
 import logging
-import runpy
 import shutil
 import sys
 import types
@@ -23,10 +22,10 @@ from meshstage.errors import InputError
 from meshstage.prediction.loading import load_predictor
 from meshstage.workflow import WorkflowTrainPhysicsNeMo
 from model_directories import SIZES, PlainReader, write_directory
+from scripts_in_process import run_script
 from shared_data import shared
 from small_models import small_method
 
-SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 PCA = np.array([0.3, -1.1])
 STAGES = [0.0, 0.4, 1.0]
 
@@ -41,17 +40,6 @@ def theirs(tmp_path_factory):
     for tag in ("mgn", "mlp"):
         write_directory(root / tag, tag)
     return root
-
-
-def run_script(name: str, *arguments: object) -> int:
-    """Run a script in this process, which has imported PhysicsNeMo already."""
-    before, sys.argv = sys.argv, [name, *map(str, arguments)]
-    try:
-        with pytest.raises(SystemExit) as left:
-            runpy.run_path(str(SCRIPTS / name), run_name="__main__")
-    finally:
-        sys.argv = before
-    return left.value.code
 
 
 @pytest.mark.parametrize("tag", ["mgn", "mlp"])

@@ -10,6 +10,7 @@ from meshstage.files import atomic
 from meshstage.meshes.reading import write_mesh
 from meshstage.prediction.predictor import Predictor
 from meshstage.prediction.questions import Question
+from meshstage.prediction.reading import MOVED_BY
 from meshstage.prediction.stress import Tissue
 
 
@@ -53,6 +54,8 @@ def write_prediction(
         mesh = predictor.mesh.copy()
         mesh.clear_data()
         mesh.points = question.points + target if moved else question.points.copy()
+        if moved:
+            mesh.field_data[MOVED_BY] = [predictor.target_array]
         mesh.point_data[predictor.target_array] = target if target.shape[1] > 1 else target[:, 0]
         if deviation is not None:
             mesh.point_data[f"{predictor.target_array}_deviation"] = deviation[index]
