@@ -70,6 +70,16 @@ def add_model(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_align(parser: argparse.ArgumentParser) -> None:
+    """Add ``--align none|rigid|similarity``."""
+    parser.add_argument(
+        "--align",
+        choices=["none", "rigid", "similarity"],
+        default="rigid",
+        help="how a new mesh is brought to the template: as those of the model's cohort were",
+    )
+
+
 def positive(text: str) -> float:
     """Read a number of an option that must be larger than 0."""
     value = float(text)

@@ -12,7 +12,9 @@ def main(arguments: argparse.Namespace) -> None:
     from tqdm import tqdm
 
     from meshstage.prediction.loading import load_predictor
+    from meshstage.prediction.patient_space import check_alignments, in_patient_space
     from meshstage.prediction.questions import (
+        question_of_mesh,
         question_of_scores,
         questions_of_manifests,
         stages_asked,
@@ -23,11 +25,15 @@ def main(arguments: argparse.Namespace) -> None:
     device = choose_device(arguments.device)
     predictor = load_predictor(arguments.model, arguments.epoch, device)
     stages = stages_asked(predictor, arguments.stages)
-    questions = (
-        questions_of_manifests(predictor, arguments.manifest, stages)
-        if arguments.manifest
-        else [question_of_scores(predictor, arguments.pca, stages)]
-    )
+    if arguments.manifest:
+        questions = questions_of_manifests(predictor, arguments.manifest, stages)
+    elif arguments.reference:
+        questions = [question_of_mesh(predictor, arguments.reference, stages, arguments.align)]
+    else:
+        questions = [question_of_scores(predictor, arguments.pca, stages)]
+    space = arguments.space or ("patient" if arguments.reference else "template")
+    if space == "patient":
+        check_alignments(questions)
     tissue = None
     if arguments.stress:
         from meshstage.prediction.stress import tissue_of
@@ -38,6 +44,10 @@ def main(arguments: argparse.Namespace) -> None:
             logging.warning("subject %s: %s", question.subject_id, warning)
         targets = predictor.predict(question.shape_scores, question.stages)
         deviation = predictor.deviation(question.shape_scores, question.stages)
+        if space == "patient":
+            question, targets, deviation = in_patient_space(
+                question, targets, deviation, predictor.moves_meshes
+            )
         animation, meshes = write_prediction(
             arguments.output, predictor, question, targets, tissue, deviation
         )
@@ -53,6 +63,19 @@ if __name__ == "__main__":
         "--manifest", type=Path, nargs="+", metavar="FILE", help="subjects; targets are not needed"
     )
     source.add_argument("--pca", type=Path, metavar="FILE", help="a JSON list of shape scores")
+    source.add_argument(
+        "--reference",
+        type=Path,
+        metavar="FILE",
+        help="a patient's own undeformed mesh in correspondence, which is scored first",
+    )
+    command_line.add_align(parser)
+    add(
+        "--space",
+        choices=["template", "patient"],
+        help="where the meshes are written: the patient's space undoes the alignment (without it: "
+        "patient with --reference, else template)",
+    )
     add(
         "--stages",
         type=float,

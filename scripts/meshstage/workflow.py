@@ -13,6 +13,7 @@ import numpy as np
 
 from meshstage.checks.cohort import check_cohort
 from meshstage.checks.leakage import Entry
+from meshstage.cohort.alignment import Align
 from meshstage.cohort.ingest import ingest_subject
 from meshstage.cohort.statistics import compute_statistics, read_statistics, write_statistics
 from meshstage.cohort.subject import load_subjects
@@ -20,6 +21,7 @@ from meshstage.cohort.template import build_template, load_template
 from meshstage.config.networks import NETWORKS
 from meshstage.config.subjects import SubjectRow, subject_stems
 from meshstage.errors import InputError, raise_if_any
+from meshstage.meshes.reading import read_mesh
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.directory import Epoch, epoch_of
 from meshstage.models.names import checkpoint_name, metadata_name
@@ -27,6 +29,8 @@ from meshstage.models.siblings import output_directory as directory_of_run
 from meshstage.prediction.loading import load_predictor
 from meshstage.prediction.questions import questions_of_manifests
 from meshstage.prediction.writing import write_prediction
+from meshstage.preparation.patient import score_mesh, shape_space
+from meshstage.preparation.scoring import Scored
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext, choose_device, distributed_context
 from meshstage.training.samples import PhaseSampleDataset
@@ -319,6 +323,48 @@ class WorkflowInferPhysicsNeMo:
         for warning in self._predictor.warnings(scores, [stage]):
             _log.warning("%s", warning)
         return targets
+
+    def score(
+        self,
+        mesh: "pv.DataSet | Path | str",
+        weights: np.ndarray | None = None,
+        point_ids: np.ndarray | None = None,
+        align: Align = "rigid",
+        noise: float | None = None,
+    ) -> Scored:
+        """Find shape scores and alignment of a new patient's mesh, in mm.
+
+        Parameters
+        ----------
+        mesh : pyvista mesh or path
+            In correspondence with the template: its points and cells, or some of its points.
+        weights : (mesh.n_points,) array, optional
+            How much each point counts, 0 where nothing was seen.
+        point_ids : (mesh.n_points,) integers, optional
+            Of a mesh that is a part: the template's point, from 0, of each of its points.
+        align : "none", "rigid" or "similarity"
+            As the meshes of the model's cohort were brought together.
+        noise : float, mm, optional
+            Standard deviation of the points' error, against which scores have a unit normal
+            prior. By default 0 for a whole mesh, and 1 with weights or point ids.
+
+        Returns
+        -------
+        Scored
+            ``shape_scores`` (n_pca,) for `predict`; ``matrix`` (4, 4) from the patient's space
+            into the template's; ``residual``, mm RMS, which the scores leave.
+
+        Raises
+        ------
+        InputError
+            If the mesh is not in correspondence, mirrored, in another unit, too small a part, or
+            the model has no shape model.
+        """
+        predictor = self._predictor
+        space = shape_space(predictor.mesh, predictor.template_folder, predictor.n_pca)
+        if isinstance(mesh, str | Path):
+            mesh = read_mesh(Path(mesh))
+        return score_mesh(space, mesh, align, weights, point_ids, noise)
 
     def predicted_mesh(self, targets: np.ndarray) -> "pv.PolyData | pv.UnstructuredGrid":
         """Put targets on a copy of the template, whose points stay where they are.

@@ -70,7 +70,5 @@ def distances_from_model(
         Of the first modes.
     model : ShapeModel
     """
-    n = min(len(scores), model.n_modes)
-    offset = (scores[:n] * np.sqrt(model.eigenvalues[:n])) @ model.components[:n]
-    mean = template_points if model.mean is None else model.mean.reshape(-1, 3)
-    return rms(reference - mean), rms(reference - mean - offset.reshape(-1, 3))
+    mean, described = model.mean_points(template_points), model.points(scores, template_points)
+    return rms(reference - mean), rms(reference - described)

@@ -37,7 +37,8 @@ class Phase(BaseModel):
 class Manifest(BaseModel):
     """What one subject consists of, as its manifest says.
 
-    A manifest that is only asked for a prediction may lack the last three (``""`` and no phases).
+    A manifest that is only asked for a prediction may lack reference, target array and phases
+    (``""`` and no phases).
     """
 
     model_config = ConfigDict(frozen=True, strict=True)
@@ -47,6 +48,7 @@ class Manifest(BaseModel):
     pca_coefficients: Text
     fitted_reference_mesh: Text = ""
     target_array: Text = ""
+    alignment: Text | None = None
     phases: tuple[Phase, ...] = ()
 
     def resolve(self, written: str) -> Path:
@@ -67,6 +69,11 @@ class Manifest(BaseModel):
     def reference_path(self) -> Path:
         """The subject's own undeformed mesh."""
         return self.resolve(self.fitted_reference_mesh)
+
+    @property
+    def alignment_path(self) -> Path | None:
+        """The file of the transforms from the patients' own spaces, if the manifest names one."""
+        return None if self.alignment is None else self.resolve(self.alignment)
 
     @property
     def stages(self) -> np.ndarray:

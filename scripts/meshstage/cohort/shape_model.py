@@ -31,6 +31,22 @@ class ShapeModel:
         """Number of modes."""
         return len(self.eigenvalues)
 
+    def modes(self, n_scores: int) -> np.ndarray:
+        """Give what one standard deviation of the first scores moves, (n, n_points, 3), mm."""
+        components = self.components[:n_scores]
+        scaled: np.ndarray = np.sqrt(self.eigenvalues[:n_scores])[:, None] * components
+        return scaled.reshape(len(components), -1, 3)
+
+    def mean_points(self, template_points: np.ndarray) -> np.ndarray:
+        """Give the mean shape (n_points, 3), mm: the template's, unless the model has one."""
+        return template_points if self.mean is None else self.mean.reshape(-1, 3)
+
+    def points(self, scores: np.ndarray, template_points: np.ndarray) -> np.ndarray:
+        """Reconstruct a shape (n_points, 3), mm; a score without a mode does not count."""
+        n = min(len(scores), self.n_modes)
+        mean: np.ndarray = self.mean_points(template_points)
+        return mean + np.tensordot(scores[:n], self.modes(n), axes=1)
+
 
 def read_shape_model(path: Path, n_points: int) -> ShapeModel:
     """Read ``{"eigenvalues": [K], "components": [K][3 n_points]}``, ``mean`` optional.

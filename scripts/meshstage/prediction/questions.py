@@ -5,17 +5,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
-import pyvista as pv
 
+from meshstage.cohort.alignment import Align, read_alignment
 from meshstage.cohort.manifest import Manifest, read_manifest, read_shape_scores
-from meshstage.cohort.names import SHAPE_MODEL
+from meshstage.cohort.names import SHAPE_MODEL, subject_stem
 from meshstage.cohort.shape_model import read_shape_model
 from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
-from meshstage.meshes.arrays import non_finite
-from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import read_mesh
-from meshstage.meshes.surface import POINT_IDS, extract_surface
 from meshstage.prediction.predictor import Predictor, check_stages
+from meshstage.preparation.patient import corresponding_points, score_mesh, shape_space
+from meshstage.preparation.scoring import transform_points
 
 
 @dataclass(frozen=True)
@@ -31,6 +30,8 @@ class Question:
         The subject's undeformed points.
     shape_scores : (n_pca,) float64, standard deviations
     stages : (n_stages,) float64
+    matrix : (4, 4) float64, optional
+        Maps the patient's own space into the template's, where all else is given.
     """
 
     subject_id: str
@@ -38,6 +39,7 @@ class Question:
     points: np.ndarray
     shape_scores: np.ndarray
     stages: np.ndarray
+    matrix: np.ndarray | None = None
 
 
 def questions_of_manifests(
@@ -77,7 +79,11 @@ def _question(predictor: Predictor, manifest: Manifest, stages: Sequence[float] 
     scores = _read_scores(predictor, manifest.shape_scores_path)
     chosen = _chosen_stages(predictor, manifest.stages if stages is None else stages)
     points = subject_points(predictor, manifest, scores)
-    return Question(manifest.subject_id, manifest.stem, points, scores, chosen)
+    matrix = None
+    if path := manifest.alignment_path:
+        with at(path, manifest.subject_id):
+            matrix = read_alignment(path).matrix(manifest.subject_id)
+    return Question(manifest.subject_id, manifest.stem, points, scores, chosen, matrix)
 
 
 def question_of_scores(
@@ -93,6 +99,30 @@ def question_of_scores(
     check_stages(stages or ())
     scores, chosen = _read_scores(predictor, path), _chosen_stages(predictor, stages or ())
     return Question(path.stem, path.stem, shape_points(predictor, scores), scores, chosen)
+
+
+def question_of_mesh(
+    predictor: Predictor,
+    path: Path,
+    stages: Sequence[float] | None = None,
+    align: Align = "rigid",
+) -> Question:
+    """Score a patient's own mesh, which stands for a subject that is called like its file.
+
+    Raises
+    ------
+    InputError
+        If the mesh cannot be read or scored, see `meshstage.preparation.patient.score_mesh`.
+    """
+    check_stages(stages or ())
+    space = shape_space(predictor.mesh, predictor.template_folder, predictor.n_pca)
+    with at(path):
+        mesh = read_mesh(path)
+        scored = score_mesh(space, mesh, align)
+        points = transform_points(scored.matrix, corresponding_points(mesh, predictor.mesh))
+        stem = subject_stem(path.stem)
+    chosen = _chosen_stages(predictor, stages or ())
+    return Question(path.stem, stem, points, scored.shape_scores, chosen, scored.matrix)
 
 
 def _chosen_stages(predictor: Predictor, stages: Sequence[float] | np.ndarray) -> np.ndarray:
@@ -145,24 +175,8 @@ def subject_points(
     """
     if not manifest.fitted_reference_mesh:
         return shape_points(predictor, shape_scores)
-    path, mesh = manifest.reference_path, predictor.mesh
-    reference = read_mesh(path)
-    ids = mesh.point_data.get(POINT_IDS)
-    if ids is not None and isinstance(reference, pv.UnstructuredGrid):
-        surface = extract_surface(reference)
-        if np.array_equal(surface.point_data[POINT_IDS], ids):
-            reference = surface
-    problem = non_finite(np.asarray(reference.points), "the points")
-    what = None
-    if reference.n_points != mesh.n_points:
-        what = f"has {reference.n_points} points, the model's template has {mesh.n_points}"
-    elif cell_fingerprint(reference) != cell_fingerprint(mesh):
-        what = "has other cells than the model's template"
-    if what:
-        problem = Problem(what, "fit the reference with the template that the model was trained on")
-    if problem:
-        raise InputError(problem.at(path, manifest.subject_id))
-    return np.array(reference.points, np.float64)
+    with at(manifest.reference_path, manifest.subject_id):
+        return corresponding_points(read_mesh(manifest.reference_path), predictor.mesh)
 
 
 def shape_points(predictor: Predictor, shape_scores: np.ndarray) -> np.ndarray:
@@ -178,8 +192,4 @@ def shape_points(predictor: Predictor, shape_scores: np.ndarray) -> np.ndarray:
     path = predictor.template_folder / SHAPE_MODEL
     if not path.exists():
         return predictor.points
-    model = read_shape_model(path, len(predictor.points))
-    n = min(model.n_modes, len(shape_scores))
-    offset = (shape_scores[:n] * np.sqrt(model.eigenvalues[:n])) @ model.components[:n]
-    mean = predictor.points if model.mean is None else model.mean.reshape(-1, 3)
-    return mean + offset.reshape(-1, 3)
+    return read_shape_model(path, len(predictor.points)).points(shape_scores, predictor.points)
