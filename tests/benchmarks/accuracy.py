@@ -1,85 +1,42 @@
-"""Measure how far off models of motion are: the numbers of docs/accuracy.md.
+"""Measure how far off models are: the numbers of docs/accuracy.md.
 
     OMP_NUM_THREADS=1 python tests/benchmarks/accuracy.py --real COHORT [COHORT ...]
 
 Cohorts of the demo, whose motion is known by formula: some subjects train, 40 others test. All
-methods see the same cohorts, so that they are compared in pairs, cohort by cohort. ``--real`` adds
-folders with a subjects table and a template ``pca_mean.*``: each method is fitted on the training
-subjects of the table and judged on the others, and once more with each subject left out in turn.
+methods see the same cohorts, so that they are compared in pairs, cohort by cohort. The rows of
+config/runs.tsv are measured as they are shipped. ``--real`` adds folders with a subjects table and
+a template ``pca_mean.*``: each method is fitted on the training subjects of the table and judged
+on the others; methods without a network once more with each subject left out in turn.
 
-A method is a row of `METHODS`. Nothing is timed; ``--only`` measures some of the situations.
+Everything is in one JSON. What stands in it already is not measured again, unless the settings of
+a row have changed: so a measurement may be cut, and go on. Nothing is timed.
 """
 
 import argparse
-import csv
-import json
-import os
 import sys
-import tempfile
-from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from accuracy_cohorts import (
+    NOTHING_ADDED,
+    Added,
+    Cohort,
+    cohort_of_demo,
+    cohort_of_files,
+    left_out_in_turn,
+)
+from accuracy_methods import METHODS, MOTION, ROWS, SETTINGS, network, rmse
 from scipy.stats import t as student
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
+from meshstage.files import read_json, write_json
 
-from meshstage.cohort import demo
-from meshstage.cohort.ingest import ingest_subject
-from meshstage.cohort.statistics import Statistics, compute_statistics
-from meshstage.cohort.subject import load_subject
-from meshstage.cohort.template import Template, build_template, prepare_template
-from meshstage.meshes.reading import write_mesh
-from meshstage.motion.baselines import MODELS
-from meshstage.motion.model import MotionModel
-
-RESOLUTION, N_PHASES = 8, 8  # as the demo: 387 points
-N_TEST, FIRST_TEST = 40, 10_000  # numbers of subjects that no training cohort reaches
+TEST = range(10_000, 10_040)  # numbers of subjects that no training cohort reaches
 # Seeds that no choice was made with: choices were made with those below 700.
 FIVE, TWENTY = range(701, 706), range(801, 821)
-
-
-@dataclass(frozen=True)
-class Known:
-    """A subject in memory; an ingested one has these attributes too."""
-
-    id: str
-    shape_scores: np.ndarray
-    stages: np.ndarray
-    targets: np.ndarray
-    target_array: str = demo.TARGET_ARRAY
-
-
-@dataclass(frozen=True)
-class Cohort:
-    """What a method is fitted on."""
-
-    template: Template
-    train: Sequence[Any]
-    statistics: Statistics
-
-    @classmethod
-    def of(cls, template: Template, train: Sequence[Any]) -> "Cohort":
-        return cls(template, train, compute_statistics(template, train))
-
-
-# Shape scores and stages to (n_stages, n_points, n_target), as `MotionModel.predict`.
-Predictor = Callable[[np.ndarray, np.ndarray], np.ndarray]
-Method = Callable[[Cohort], Predictor]
-
-
-def motion_model(kind: type[MotionModel], cohort: Cohort) -> Predictor:
-    """Fit one of the models that need no network."""
-    return kind.fit(cohort.train, cohort.statistics, "closed").predict
-
-
-METHODS: dict[str, Method] = {
-    name: partial(motion_model, kind) for name, (_, kind) in MODELS.items()
-}
 
 
 @dataclass(frozen=True)
@@ -91,37 +48,40 @@ class Situation:
     n_train : int
     seeds : sequence of int
         One cohort each.
-    point_noise_mm, phase_noise_mm : float
-        Standard deviation of what is added to each coordinate of the training targets: of each
-        point by itself, and of all points of a phase alike, as where an organ is shifted.
-    n_meaningless : int
-        Shape scores beside the demo's four that the motion does not follow.
-    methods : tuple of str
-        Rows of `METHODS`.
+    added : Added
+        What the formula does not give.
     """
 
     n_train: int
     seeds: Sequence[int] = FIVE
-    point_noise_mm: float = 0.0
-    phase_noise_mm: float = 0.0
-    n_meaningless: int = 0
-    methods: tuple[str, ...] = tuple(MODELS)
+    added: Added = NOTHING_ADDED
 
 
 SITUATIONS = {
     **{f"{n} subjects": Situation(n) for n in (5, 8, 20, 40, 100, 200)},
-    "8 subjects, 1 mm noise of points": Situation(8, TWENTY, point_noise_mm=1.0),
-    "8 subjects, 1 mm shifts of phases": Situation(8, TWENTY, phase_noise_mm=1.0),
-    "20 subjects, 1 mm shifts of phases": Situation(20, phase_noise_mm=1.0),
-    "20 subjects, 8 meaningless scores": Situation(20, n_meaningless=8),
+    "8 subjects, 1 mm noise of points": Situation(8, TWENTY, Added(point_noise_mm=1)),
+    "8 subjects, 1 mm shifts of phases": Situation(8, TWENTY, Added(phase_noise_mm=1)),
+    "20 subjects, 1 mm shifts of phases": Situation(20, added=Added(phase_noise_mm=1)),
+    "20 subjects, 8 meaningless scores": Situation(20, added=Added(n_meaningless=8)),
 }
+
+# Rows and their variants, and on how many of the cohorts.
+NETWORKS = {
+    "5 subjects": {"pod": 5, "pod, score_noise 0.3": 5},
+    "8 subjects": {"pod": 5, "pod, score_noise 0.3": 5},
+    "20 subjects": {"pod": 5, "mlp": 5, "mgn": 5},
+    "40 subjects": {"pod": 5, "mlp": 5, "mgn": 5},
+}
+
+DEMO, DEMO_SEED, DEMO_TRAIN, DEMO_TEST = "the demo", 42, range(20), range(25, 30)
+TABLE, IN_TURN = "held out by the table", "each left out in turn"
 
 
 @dataclass(frozen=True)
 class Claim:
     """That a method's RMSE is at most a part of the least of others', on average over cohorts."""
 
-    situation: str
+    place: str
     method: str
     others: tuple[str, ...]
     at_most: float
@@ -134,155 +94,179 @@ CLAIMS = (
     Claim("8 subjects, 1 mm noise of points", "gp", ("stage_mean", "ridge"), 1.05),
     Claim("8 subjects, 1 mm shifts of phases", "gp", ("stage_mean", "ridge"), 1.05),
     Claim("20 subjects, 8 meaningless scores", "gp", ("ridge",), 0.85),
+    *(Claim("20 subjects", row, ("ridge",), 0.75) for row in ("pod", "mlp", "mgn")),
+    *(Claim("40 subjects", row, ("ridge",), 0.6) for row in ("pod", "mlp", "mgn")),
+    # A skill above 0.5 over the mean, and above 0.2 over the ridge.
+    *(Claim(DEMO, row, ("stage_mean",), 0.5) for row in ("gp", *ROWS)),
+    *(Claim(DEMO, row, ("ridge",), 0.8) for row in ("gp", *ROWS)),
 )
+THREADS_DIFFER = 1.05  # at most, in the demo
 
 
-@lru_cache
-def template_of_demo() -> Template:
-    """Prepare the demo's wall as a template."""
-    wall = demo.build_wall(RESOLUTION)
-    path = Path(tempfile.mkdtemp()) / "pca_mean.vtu"
-    write_mesh(path, wall.mesh(wall.points))
-    return prepare_template(path).template
+def real_claims(name: str) -> list[Claim]:
+    """Say what no cohort of files should break."""
+    rows = [Claim(name, method, ("zero",), 1.0) for method in (*MOTION[1:], *ROWS)]
+    return [Claim(name, "gp", ("stage_mean", "ridge"), 1.05), *rows]
 
 
-def subjects_of_demo(situation: Situation, seed: int, numbers: range, noise: bool) -> list[Known]:
-    """Make subjects of one cohort; the same number is always the same subject."""
-    wall = demo.build_wall(RESOLUTION)
-    model = demo.shape_model(wall)
-    made = []
-    for number in numbers:
-        plain = demo.make_subject(wall, model, seed, number, N_PHASES)
-        draw = np.random.default_rng([seed, number, 1])
-        scores = np.append(plain.shape_scores, draw.standard_normal(situation.n_meaningless))
-        targets = plain.targets
-        if noise:
-            shape = targets.shape
-            of_points = situation.point_noise_mm * draw.standard_normal(shape)
-            of_phases = situation.phase_noise_mm * draw.standard_normal((len(targets), 1, 3))
-            targets = (targets + of_points + of_phases).astype(np.float32)
-        made.append(Known(f"{seed}-{number}", scores, plain.stages, targets))
-    return made
+@dataclass(frozen=True)
+class Task:
+    """One number: the RMSE of a method in a place, on one of its cohorts."""
+
+    place: str
+    method: str
+    which: str
+    measure: Callable[[], float]
 
 
-def rmse(predictor: Predictor, subjects: Sequence[Any]) -> float:
-    """Root of the mean squared length of the error over subjects, phases and points, mm."""
-    squares, count = 0.0, 0
-    for subject in subjects:
-        error = predictor(subject.shape_scores, subject.stages).astype(float) - subject.targets
-        squares += float((error**2).sum())
-        count += error.shape[0] * error.shape[1]
-    return float(np.sqrt(squares / count))
+def on_cohort(method: str, name: str, seed: int) -> float:
+    """Fit and judge a method on one cohort of a situation."""
+    cohort = _cohort(name, seed)
+    return rmse(METHODS[method](cohort), cohort.test)
 
 
-def measure_demo(name: str, seed: int) -> dict[str, float]:
-    """Fit and judge the methods of a situation on one cohort."""
+@lru_cache(maxsize=1)
+def _cohort(name: str, seed: int) -> Cohort:
     situation = SITUATIONS[name]
-    train = subjects_of_demo(situation, seed, range(situation.n_train), noise=True)
-    test = subjects_of_demo(situation, seed, range(FIRST_TEST, FIRST_TEST + N_TEST), noise=False)
-    cohort = Cohort.of(template_of_demo(), train)
-    return {method: rmse(METHODS[method](cohort), test) for method in situation.methods}
+    return cohort_of_demo(seed, range(situation.n_train), TEST, situation.added)
 
 
-def measure_real(folder: Path) -> dict[str, dict[str, float]]:
-    """Fit and judge all methods on a cohort of files."""
-    with (folder / "subjects.tsv").open(encoding="utf-8") as stream:
-        rows = list(csv.DictReader(stream, delimiter="\t"))
-    with tempfile.TemporaryDirectory() as temporary:
-        output = Path(temporary)
-        template = build_template(next(folder.glob("pca_mean.*")), output / "template")
-        subjects = []
-        for index, row in enumerate(rows):
-            ingest_subject(folder / row["manifest"], template, output / str(index))
-            subjects.append(load_subject(output / str(index)))
-        train = [s for s, row in zip(subjects, rows, strict=True) if row["split"] == "train"]
-        held_out = [s for s, row in zip(subjects, rows, strict=True) if row["split"] != "train"]
-        table = Cohort.of(template, train)
-        each = [
-            (Cohort.of(template, [s for s in subjects if s is not left]), left) for left in subjects
-        ]
-        found = {}
-        for name, method in METHODS.items():
-            # Subjects of a cohort have equally many phases and points, so squares may be averaged.
-            left_out = [rmse(method(cohort), [left]) for cohort, left in each]
-            found[name] = {
-                "of the table": rmse(method(table), held_out),
-                "left out in turn": float(np.sqrt(np.mean(np.square(left_out)))),
-            }
-    return found
+def on_demo(method: str, threads: int) -> float:
+    """Fit and judge a method on the subjects that `make demo` trains and tests on."""
+    cohort = cohort_of_demo(DEMO_SEED, DEMO_TRAIN, DEMO_TEST)
+    fitted = network(ROWS[method], cohort, threads) if method in ROWS else METHODS[method](cohort)
+    return rmse(fitted, cohort.test)
+
+
+def on_files(method: str, folder: Path) -> float:
+    """Fit and judge a method on a cohort of files, as its table says."""
+    cohort = _real_cohort(folder)
+    return rmse(METHODS[method](cohort), cohort.test)
+
+
+def in_turn(method: str, folder: Path) -> float:
+    """Fit and judge a method on a cohort of files, with each subject left out."""
+    each = [rmse(METHODS[method](c), c.test) for c in left_out_in_turn(_real_cohort(folder))]
+    # Subjects of a cohort have equally many phases and points, so squares may be averaged.
+    return float(np.sqrt(np.mean(np.square(each))))
+
+
+@lru_cache(maxsize=1)
+def _real_cohort(folder: Path) -> Cohort:
+    return cohort_of_files(folder)
+
+
+def tasks(real: Sequence[Path]) -> Iterator[Task]:
+    """List everything that is measured, cohort by cohort."""
+    for name, situation in SITUATIONS.items():
+        for number, seed in enumerate(situation.seeds):
+            rows = [row for row, n in NETWORKS.get(name, {}).items() if number < n]
+            for method in (*MOTION, *rows):
+                yield Task(name, method, str(seed), partial(on_cohort, method, name, seed))
+    for method in (*MOTION, *ROWS):
+        for threads in (1, 2):
+            yield Task(DEMO, method, f"{threads} threads", partial(on_demo, method, threads))
+    for folder in real:
+        for method in (*MOTION, *ROWS):
+            yield Task(folder.name, method, TABLE, partial(on_files, method, folder))
+        for method in MOTION:
+            yield Task(folder.name, method, IN_TURN, partial(in_turn, method, folder))
+
+
+def read_earlier(path: Path) -> dict[str, Any]:
+    """Read what an earlier call measured, but for rows whose settings have changed since."""
+    result: dict[str, Any] = read_json(path) if path.exists() else {"settings": {}, "rmse_mm": {}}
+    changed = [row for row, known in result["settings"].items() if known != SETTINGS.get(row)]
+    for place in result["rmse_mm"].values():
+        for row in changed:
+            place.pop(row, None)
+    return {"settings": SETTINGS, "rmse_mm": result["rmse_mm"]}
 
 
 def interval(values: Sequence[float]) -> dict[str, float]:
-    """Mean over cohorts, and Student's 95 % interval of it."""
+    """Mean over cohorts, and Student's 95 % interval of it where there are several."""
     mean, n = float(np.mean(values)), len(values)
+    if n < 2:
+        return {"mean": mean, "n": n}
     half = float(student.ppf(0.975, n - 1) * np.std(values, ddof=1) / np.sqrt(n))
-    return {"mean": mean, "low": mean - half, "high": mean + half}
+    return {"mean": mean, "low": mean - half, "high": mean + half, "n": n}
 
 
-def ratio(rmses: dict[str, list[float]], method: str, others: Sequence[str]) -> dict[str, float]:
+Rmses = dict[str, dict[str, float]]  # method to cohort to mm
+
+
+def ratio(rmses: Rmses, method: str, others: Sequence[str]) -> dict[str, float]:
     """RMSE of a method as a part of the least of others', cohort by cohort."""
-    least = np.min([rmses[other] for other in others], axis=0)
-    return interval(list(np.array(rmses[method]) / least))
+    both = [k for k in rmses[method] if all(k in rmses.get(other, {}) for other in others)]
+    return interval([rmses[method][k] / min(rmses[other][k] for other in others) for k in both])
 
 
-def summary(name: str, rmses: dict[str, list[float]]) -> dict[str, Any]:
-    """Make what the JSON holds of a situation."""
+def summary(rmses: Rmses) -> dict[str, Any]:
+    """Make what the JSON says of a situation beside its numbers."""
     return {
-        "seeds": list(SITUATIONS[name].seeds),
-        "rmse_mm_of_each_cohort": rmses,
-        "rmse_mm": {method: interval(values) for method, values in rmses.items()},
-        "part_of_ridge": {method: ratio(rmses, method, ["ridge"]) for method in rmses},
+        method: {
+            "rmse_mm": interval([*each.values()]),
+            "part_of_ridge": ratio(rmses, method, ["ridge"]),
+            "part_of_gp": ratio(rmses, method, ["gp"]),
+        }
+        for method, each in rmses.items()
     }
 
 
-def judged(claim: Claim, rmses: dict[str, list[float]]) -> dict[str, Any]:
-    """Say whether a claim holds."""
+def judged(claim: Claim, rmses: Rmses) -> dict[str, Any]:
+    """Say whether a claim holds; of a cohort of files, as its table says."""
+    if claim.place not in (*SITUATIONS, DEMO):
+        rmses = {method: {TABLE: each[TABLE]} for method, each in rmses.items() if TABLE in each}
     found = ratio(rmses, claim.method, claim.others)
-    return {
-        "situation": claim.situation,
-        "claim": f"{claim.method} at most {claim.at_most} of the least of {claim.others}",
-        **found,
-        "holds": found["mean"] <= claim.at_most,
-    }
+    text = f"{claim.method} at most {claim.at_most} of the least of {', '.join(claim.others)}"
+    return {"place": claim.place, "claim": text, **found, "holds": found["mean"] <= claim.at_most}
 
 
-def text(found: dict[str, float]) -> str:
-    """Write a mean with its interval."""
-    return f"{found['mean']:.2f} ({found['low']:.2f} to {found['high']:.2f})"
+def judged_threads(rmses: Rmses) -> list[dict[str, Any]]:
+    """Say whether each row of the demo ends alike with one thread and with two."""
+    found = []
+    for method, each in rmses.items():
+        if len(each) == 2:
+            part = max(each.values()) / min(each.values())
+            text = f"{method} with one and with two threads: at most {THREADS_DIFFER} of each other"
+            holds = part <= THREADS_DIFFER
+            found.append({"place": DEMO, "claim": text, "mean": part, "holds": holds})
+    return found
+
+
+def conclude(result: dict[str, Any], real: Sequence[Path]) -> None:
+    """Add summaries and claims, of what is measured by now."""
+    rmses = result["rmse_mm"]
+    result["summary"] = {name: summary(rmses[name]) for name in SITUATIONS if name in rmses}
+    claims = [*CLAIMS, *(claim for folder in real for claim in real_claims(folder.name))]
+    known = [c for c in claims if {c.method, *c.others} <= rmses.get(c.place, {}).keys()]
+    result["claims"] = [judged(c, rmses[c.place]) for c in known]
+    result["claims"] += judged_threads(rmses.get(DEMO, {}))
 
 
 def main() -> int:
     """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--real", type=Path, nargs="*", default=[], metavar="DIR")
-    parser.add_argument("--only", nargs="*", choices=SITUATIONS, default=list(SITUATIONS))
-    parser.add_argument("--jobs", type=int, default=os.cpu_count(), metavar="N")
+    parser.add_argument("--only", nargs="*", metavar="PLACE", help="situation, folder or demo")
     parser.add_argument("--output", type=Path, default=Path("accuracy.json"), metavar="FILE")
     arguments = parser.parse_args()
 
-    result: dict[str, Any] = {"situations": {}, "claims": [], "real": {}}
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        cohorts = {
-            name: [pool.submit(measure_demo, name, seed) for seed in SITUATIONS[name].seeds]
-            for name in arguments.only
-        }
-        real = {folder.name: pool.submit(measure_real, folder) for folder in arguments.real}
-        for name, futures in cohorts.items():
-            each = [future.result() for future in futures]
-            rmses = {method: [found[method] for found in each] for method in each[0]}
-            result["situations"][name] = summary(name, rmses)
-            for method, found in result["situations"][name]["rmse_mm"].items():
-                part = result["situations"][name]["part_of_ridge"][method]
-                print(f"{name} | {method} | {text(found)} mm | {text(part)} of ridge", flush=True)
-            for claim in CLAIMS:
-                if claim.situation == name:
-                    result["claims"].append(judged(claim, rmses))
-                    print(result["claims"][-1], flush=True)
-        for name, future in real.items():
-            result["real"][name] = future.result()
-            for method, values in result["real"][name].items():
-                print(name, method, *(f"{k}: {v:.3f} mm" for k, v in values.items()), sep=" | ")
-    arguments.output.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
+    result = read_earlier(arguments.output)
+    for task in tasks(arguments.real):
+        if task.place not in (arguments.only or [task.place]):
+            continue
+        measured = result["rmse_mm"].setdefault(task.place, {}).setdefault(task.method, {})
+        if task.which in measured:
+            continue
+        measured[task.which] = task.measure()
+        value = f"{measured[task.which]:.3f} mm"
+        print(task.place, task.method, task.which, value, sep=" | ", flush=True)
+        write_json(arguments.output, result)
+    conclude(result, arguments.real)
+    write_json(arguments.output, result)
+    for claim in result["claims"]:
+        print(claim, flush=True)
     return not all(claim["holds"] for claim in result["claims"])
 
 
