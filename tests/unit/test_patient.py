@@ -20,7 +20,8 @@ from meshstage.prediction.patient_space import check_alignments, in_patient_spac
 from meshstage.prediction.questions import Question
 from meshstage.prediction.stress import Tissue
 from meshstage.preparation.patient import read_shape_space, score_mesh
-from meshstage.preparation.scoring import score_points, transform_points
+from meshstage.preparation.procrustes import transform_points
+from meshstage.preparation.scoring import score_points
 from meshstage.workflow import WorkflowInferPhysicsNeMo
 from scripts_in_process import run_script
 from small_cohort import ball

@@ -7,7 +7,7 @@ import numpy as np
 
 from meshstage.errors import Problem, raise_if_any
 from meshstage.prediction.questions import Question
-from meshstage.preparation.scoring import transform_points
+from meshstage.preparation.procrustes import transform_points
 
 
 def check_alignments(questions: Sequence[Question]) -> None:

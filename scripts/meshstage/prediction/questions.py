@@ -14,7 +14,7 @@ from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
 from meshstage.meshes.reading import read_mesh
 from meshstage.prediction.predictor import Predictor, check_stages
 from meshstage.preparation.patient import corresponding_points, score_mesh, shape_space
-from meshstage.preparation.scoring import transform_points
+from meshstage.preparation.procrustes import transform_points
 
 
 @dataclass(frozen=True)

@@ -17,7 +17,8 @@ from meshstage.meshes.cells import cell_fingerprint
 from meshstage.meshes.reading import write_mesh
 from meshstage.meshes.surface import POINT_IDS, extract_surface
 from meshstage.models.directory import find_model
-from meshstage.preparation.scoring import Scored, score_points, transform_points
+from meshstage.preparation.procrustes import transform_points
+from meshstage.preparation.scoring import Scored, score_points
 
 PARTIAL_NOISE_MM = 1.0
 """Standard deviation of a seen point's error, where nothing else is said: a voxel or so."""

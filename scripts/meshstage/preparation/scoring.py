@@ -4,11 +4,11 @@ import logging
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.spatial.transform import Rotation
 
 from meshstage.cohort.alignment import Align
 from meshstage.cohort.geometry import fit_pose, rms, size
 from meshstage.errors import InputError, Problem
+from meshstage.preparation.procrustes import procrustes, transform_points
 
 # No two subjects of one organ differ that much; centimetres and millimetres differ by 10.
 _FAR_IN_SIZE = 5.0
@@ -92,7 +92,7 @@ def score_points(
     solve = np.linalg.pinv(np.vstack([matrix, prior]))[:, : matrix.shape[0]]
     scores, shape = np.zeros(len(modes)), mean
     for _ in range(_MAX_ROUNDS):
-        transform = _procrustes(points, shape, weights, align)
+        transform = procrustes(points, shape, align, weights)
         aligned = transform_points(transform, points)
         before, scores = scores, solve @ ((aligned - mean) * roots).ravel()
         shape = mean + np.tensordot(scores, modes, axes=1)
@@ -106,12 +106,6 @@ def score_points(
             _MAX_ROUNDS,
         )
     return Scored(scores, transform, rms(aligned - shape))
-
-
-def transform_points(matrix: np.ndarray, points: np.ndarray) -> np.ndarray:
-    """Map points (n, 3) by a matrix (4, 4)."""
-    mapped: np.ndarray = points @ matrix[:3, :3].T + matrix[:3, 3]
-    return mapped
 
 
 def _checked_weights(points: np.ndarray, weights: np.ndarray | None) -> np.ndarray:
@@ -143,22 +137,3 @@ def _check_points(points: np.ndarray, mean: np.ndarray, align: Align) -> None:
             f"its size, the best reflection {pose.mirrored_residual:.1%}"
         )
         raise InputError(Problem(what, "check left and right, and that all axes mean the same"))
-
-
-def _procrustes(
-    points: np.ndarray, target: np.ndarray, weights: np.ndarray, align: Align
-) -> np.ndarray:
-    """Fit points to a target, (n, 3) both, by weighted least squares; gives a (4, 4) matrix."""
-    transform = np.eye(4)
-    if align == "none":
-        return transform
-    centre, wanted = (np.average(x, axis=0, weights=weights) for x in (points, target))
-    rotation, _ = Rotation.align_vectors(target - wanted, points - centre, weights)
-    linear = rotation.as_matrix()
-    if align == "similarity":
-        turned = (points - centre) @ linear.T
-        overlap = (weights[:, None] * (target - wanted) * turned).sum()
-        linear = linear * overlap / (weights[:, None] * turned**2).sum()
-    transform[:3, :3] = linear
-    transform[:3, 3] = wanted - linear @ centre
-    return transform
