@@ -1,6 +1,6 @@
 """Plot the evaluations of one or more runs: error by stage, error by subject, a table.
 
-Writes error_by_stage.png, error_by_subject.png, runs.html and runs.tsv.
+Writes error_by_stage.png, error_by_subject.png, runs.html and runs.tsv; of a sweep also sweeps.png.
 """
 
 import argparse
@@ -18,12 +18,15 @@ def main(arguments: argparse.Namespace) -> None:
         plot_error_by_subject,
     )
     from meshstage.figures.style import save_figure
+    from meshstage.figures.sweeps import is_sweep, plot_sweeps
     from meshstage.files import write_text
     from meshstage.judging.runs import as_tsv, read_evaluations, table_of_runs
 
     runs = read_evaluations(arguments.evaluations)
     save_figure(arguments.output / "error_by_stage.png", plot_error_by_stage(runs))
     save_figure(arguments.output / "error_by_subject.png", plot_error_by_subject(runs))
+    if is_sweep(runs):
+        save_figure(arguments.output / "sweeps.png", plot_sweeps(runs))
     write_text(arguments.output / "runs.html", page_of_runs(runs))
     write_text(arguments.output / "runs.tsv", as_tsv(table_of_runs(runs)))
     logging.info("%s: %d runs", arguments.output, len(runs))

@@ -1,5 +1,6 @@
 """A row with braces is several runs, named by what differs, and the table of runs shows it."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from meshstage.config.runs import read_runs, resumed_runs
 from meshstage.config.sweeps import varied_in
 from meshstage.errors import InputError
+from meshstage.figures.sweeps import is_sweep, plot_sweeps
 from meshstage.judging.runs import Run, table_of_runs
 
 
@@ -91,3 +93,22 @@ def test_the_table_of_runs_has_a_column_for_what_varies() -> None:
         ["mgn.seed=2", "2", "test", "2", "3"],
         ["gp", "-", "test", "2", "1"],
     ]
+
+
+def test_the_figure_has_a_panel_per_column_and_a_line_per_other_setting() -> None:
+    def run(hidden: int, seed: int) -> Run:
+        value = {"value": hidden / 64 + seed, "low": hidden / 64, "high": None, "missing": 0}
+        test = {"n_subjects": 2, "n_samples": 4, "metrics": {"rmse_mm": value}, "baselines": {}}
+        splits = {"train": None, "val": None, "test": test}
+        name = f"mgn.hidden_dim={hidden}.seed={seed}"
+        return Run(name, {"unit": "mm", "splits": splits}, Path())
+
+    runs = [run(hidden, seed) for hidden in (64, 128, 256) for seed in (1, 2)]
+    assert is_sweep(runs) and not is_sweep([replace(runs[0], name="mgn")])
+    by_hidden, by_seed = plot_sweeps(runs).axes
+    assert [axis.get_xlabel() for axis in (by_hidden, by_seed)] == ["hidden_dim", "seed"]
+    assert [text.get_text() for text in by_hidden.get_xticklabels()] == ["64", "128", "256"]
+    handles, labels = by_hidden.get_legend_handles_labels()
+    assert labels == ["mgn.seed=1", "mgn.seed=2"]
+    assert [list(handle[0].get_ydata()) for handle in handles] == [[2, 3, 5], [3, 4, 6]]
+    assert len(by_seed.get_legend_handles_labels()[1]) == 3

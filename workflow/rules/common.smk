@@ -16,6 +16,7 @@ sys.path.insert(0, str(HOME / "scripts"))
 
 from meshstage.config.configuration import check_config
 from meshstage.config.runs import read_runs, resumed_runs
+from meshstage.config.sweeps import varied_in
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
 from meshstage.meshes.formats import template_name
@@ -127,7 +128,7 @@ def held_out():
 
 
 def predictions_of(model):
-    """The animations that `predict` writes for a model, one a held-out subject."""
+    """The animations that `predict` writes for a model, one per held-out subject."""
     return [f"{RESULTS}/predictions/{model}/{stem}/{stem}.pvd" for stem in held_out()]
 
 

@@ -57,6 +57,16 @@ rule plot_evaluation:
             category="Judgement",
             labels={"run": "all", "figure": "error by subject"},
         ),
+        sweeps=(
+            report(
+                f"{RESULTS}/figures/sweeps.png",
+                caption="../report/sweeps.rst",
+                category="Judgement",
+                labels={"run": "all", "figure": "error by what a sweep varies"},
+            )
+            if any(map(varied_in, MODELS))
+            else []
+        ),
         table=report(
             f"{RESULTS}/figures/runs.html",
             caption="../report/runs.rst",
