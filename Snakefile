@@ -25,11 +25,5 @@ rule all:
     default_target: True
     input:
         [predictions_of(model) for model in MODELS],
-        [
-            f"{RESULTS}/figures/{model}/{figure}"
-            for model in MODELS
-            for figure in figures_of(model)
-        ],
-        f"{RESULTS}/figures/runs.html",
-        f"{RESULTS}/figures/parameters.html",
+        figures(),
         f"{RESULTS}/check/passed.txt",

@@ -42,13 +42,8 @@ WORK = {
     "export": "--model models/mlp --output mlp.mdlus",
     "show_runs": "eval/mlp.json",
     "watch": "models/mlp",
-    "describe_runs": "--models models/mlp --check check/cohort.json --output runs.html",
-    "plot_training": "--model models/mlp --evaluation eval/mlp.json --output training.png",
-    "plot_evaluation": "--evaluations eval/mlp.json --output figures",
-    "plot_meshes": "--template template --evaluation eval/mlp.json --predictions predictions"
+    "plot": "meshes --template template --evaluation eval/mlp.json --predictions predictions"
     " --subjects one --output figures",
-    "make_viewer": "--template template --evaluation eval/mlp.json --predictions predictions"
-    " --subjects one --output viewer.html",
 }
 # Runs a script as ``python script`` does, and leaves the names of what it loaded.
 RUN = """

@@ -1,5 +1,6 @@
 """Figures: what they draw is what was measured, and nothing is blank."""
 
+import io
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,15 @@ from judged import MadeSubject, made_predictor, made_statistics
 from meshstage.errors import InputError
 from meshstage.figures.cases import Case, choose_subjects, read_cases, read_prediction
 from meshstage.figures.evaluation import (
-    page_of_runs,
     plot_error_by_stage,
     plot_error_by_subject,
     rmse_by_stage,
+    tables_of_runs,
 )
-from meshstage.figures.meshes import Scene, plot_cases, write_animation
+from meshstage.figures.meshes import Scene, animate, plot_cases
+from meshstage.figures.records import read_training
 from meshstage.figures.style import save_figure
-from meshstage.figures.training import plot_training, read_training
+from meshstage.figures.training import plot_training
 from meshstage.files import write_json
 from meshstage.judging.evaluation import Evaluation, evaluate_model, write_evaluation
 from meshstage.judging.runs import as_tsv, read_evaluations, table_of_runs
@@ -162,7 +164,8 @@ def test_table_of_runs_shows_values_and_what_is_missing(evaluations: list[Path])
     assert last["95 % interval"] == "0.8 to 1"
     assert last["ASSD (mm)"] == "- (3 of 8 missing)"
     assert last["inverted cells"] == "-"  # a surface has no solid cells: nothing is missing
-    page = page_of_runs(runs)
+    page, text = tables_of_runs(runs)
+    assert text == as_tsv(table_of_runs(runs))
     assert "bad: a &lt;b&gt; &amp; c" in page
     assert "&lt;b&gt;good" in page and "<b>" not in page
     assert "http" not in page  # nothing is fetched
@@ -326,8 +329,8 @@ def test_picture_and_animation_of_the_cases(
     assert "best: s2 (test)\nRMSE of all stages 0.3 mm" in figure.axes[0].get_ylabel()
     save_figure(tmp_path / "meshes.png", figure)
     assert not is_blank(Image.open(tmp_path / "meshes.png"))
-    write_animation(tmp_path / "cycle.gif", mesh, cases[0], "mm")
-    with Image.open(tmp_path / "cycle.gif") as animation:
+    _, data = animate(mesh, cases[0], "mm")
+    with Image.open(io.BytesIO(data)) as animation:
         assert animation.n_frames == 2 and animation.info["loop"] == 0
         first = np.asarray(animation.convert("RGB")).astype(int)
         animation.seek(1)

@@ -12,7 +12,7 @@ import torch
 
 from meshstage.cohort.demo import make_demo_cohort
 from meshstage.errors import ContinueLater, InputError
-from meshstage.figures.training import read_training
+from meshstage.figures.records import read_training
 from meshstage.files import read_json, write_json
 from meshstage.models.checkpoint import load_checkpoint
 from meshstage.prediction import predictor as predictor_module

@@ -112,15 +112,12 @@ def test_scripts_make_tables_pictures_and_page(results: Path, tmp_path: Path) ->
         *("--template", results / "template", "--evaluation", evaluation),
         *("--predictions", results / "predictions", *subjects),
     )
-    for script, arguments in (
-        ("plot_evaluation.py", ("--evaluations", evaluation, "--output", tmp_path)),
-        ("plot_meshes.py", (*shown, "--output", tmp_path)),
-        (
-            "make_viewer.py",
-            (*shown, *("--baselines", results / "baselines.json"), "--output", tmp_path / "v.html"),
-        ),
+    for group, arguments in (
+        ("evaluation", ("--evaluations", evaluation)),
+        ("meshes", shown),
+        ("viewer", (*shown, "--baselines", results / "baselines.json")),
     ):
-        done = call(script, *arguments)
+        done = call("plot.py", group, *arguments, "--output", tmp_path)
         assert done.returncode == 0, done.stderr
         assert "Warn" not in done.stderr + done.stdout
     with Image.open(tmp_path / "cycle.gif") as animation:
@@ -130,7 +127,7 @@ def test_scripts_make_tables_pictures_and_page(results: Path, tmp_path: Path) ->
             assert min(picture.size) > 300
     gif = base64.b64encode((tmp_path / "cycle.gif").read_bytes()).decode()
     assert gif in (tmp_path / "cycle.html").read_text()
-    page = (tmp_path / "v.html").read_text()
+    page = (tmp_path / "viewer.html").read_text()
     assert "best: demo-004 (validation)" in page and "worst: demo-005 (test)" in page
     assert len((tmp_path / "runs.tsv").read_text().splitlines()) == 4
 
@@ -150,8 +147,8 @@ def test_a_region_that_is_not_there_is_found_before_the_training(results: Path) 
     ("script", "arguments", "message"),
     [
         ("evaluate.py", ("--model", "m", "--subjects", "s", "--output", "o.csv"), "s/subject.json"),
-        ("plot_training.py", ("--model", "m", "--output", "o.png"), "no training_losses.json"),
-        ("plot_evaluation.py", ("--evaluations", "e.json", "--output", "o"), "e.json"),
+        ("plot.py", ("training", "--model", "m", "--output", "o"), "no training_losses.json"),
+        ("plot.py", ("evaluation", "--evaluations", "e.json", "--output", "o"), "e.json"),
         ("watch.py", ("m",), "there is no events.jsonl here"),
         (
             "fit_baselines.py",

@@ -7,7 +7,8 @@ import pytest
 
 from meshstage.checks.cohort import Report
 from meshstage.errors import InputError, Problem
-from meshstage.figures.parameters import parameters_page, read_metadata, tables_of_parameters
+from meshstage.figures.parameters import parameters_page, tables_of_parameters
+from meshstage.figures.records import read_metadata
 from meshstage.files import write_json
 
 MGN = {

@@ -6,6 +6,7 @@ import pytest
 
 from meshstage.config.networks import NETWORKS
 from meshstage.config.sources import source_files
+from meshstage.figures.table import GROUPS
 
 SCRIPTS = Path(__file__).resolve().parents[2] / "scripts"
 
@@ -17,8 +18,7 @@ def modules_of(script: str) -> set[str]:
 @pytest.mark.parametrize(
     "script",
     [
-        "compute_stats.py", "fit_baselines.py", "evaluate.py", "predict.py", "plot_training.py",
-        "plot_evaluation.py", "plot_meshes.py", "make_viewer.py",
+        "compute_stats.py", "fit_baselines.py", "evaluate.py", "predict.py", "plot.py",
     ],
 )  # fmt: skip
 def test_an_edit_of_the_examination_reruns_the_examination_only(script):
@@ -38,3 +38,19 @@ def test_what_loads_networks_by_name_depends_on_all_of_them():
     for kind in NETWORKS.values():
         module = kind.method.partition(":")[0].replace(".", "/") + ".py"
         assert module in modules_of("train.py")
+
+
+def test_an_edit_of_a_figure_draws_its_group_again_and_no_other():
+    by_group = {
+        name: {
+            path.relative_to(SCRIPTS / "meshstage").as_posix()
+            for path in source_files(SCRIPTS / "plot.py", *group.modules)
+            if "meshstage" in path.parts
+        }
+        for name, group in GROUPS.items()
+    }
+    assert {"figures/viewer.py", "figures/viewer.html"} <= by_group["viewer"]
+    assert [name for name, found in by_group.items() if "figures/viewer.html" in found] == [
+        "viewer"
+    ]
+    assert [name for name, found in by_group.items() if "figures/sweeps.py" in found] == ["sweeps"]

@@ -17,6 +17,7 @@ sys.path.insert(0, str(HOME / "scripts"))
 from meshstage.config.configuration import check_config
 from meshstage.config.runs import read_runs, resumed_runs
 from meshstage.config.sweeps import varied_in
+from meshstage.figures.table import GROUPS
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
 from meshstage.meshes.formats import template_name
@@ -194,10 +195,25 @@ def model_outputs(model):
     return [f"{RESULTS}/models/{model}/{name}" for name in names]
 
 
-def figures_of(model):
-    """Names of a model's figures; without epochs there is no curve of a training."""
-    curve = ["training.png"] if ALL_RUNS[model].kept_epochs else []
-    return [*curve, "meshes.png", "cycle.html", "viewer.html"]
+def figures():
+    """Every figure of every run, and of all runs together."""
+    return [
+        f"{RESULTS}/figures/{of}{name}"
+        for group in GROUPS.values()
+        for of in ([f"{model}/" for model in MODELS] if group.of == "run" else [""])
+        for name in group.files
+        if is_drawn(group, of.rstrip("/"))
+    ]
+
+
+def is_drawn(group, model):
+    """Whether there is something to draw: without epochs there is no curve of a training."""
+    match group.only:
+        case "epochs":
+            return bool(ALL_RUNS[model].kept_epochs)
+        case "sweep":
+            return any(map(varied_in, MODELS))
+    return True
 
 
 def train_command(model):
@@ -265,6 +281,8 @@ def script(name):
     return relative(HOME / "scripts" / name)
 
 
-def library_of(name):
+def library_of(name, *modules):
     """The modules that a script imports, directly or not: an edit reruns what it changes."""
-    return [relative(path) for path in source_files(HOME / "scripts" / name)[1:]]
+    return [
+        relative(path) for path in source_files(HOME / "scripts" / name, *modules)[1:]
+    ]

@@ -3,208 +3,90 @@
 # In:  models, evaluations, predictions, baselines.
 # Out: figures/ below results/{cohort}; `snakemake --report` binds them together.
 #
+# One generated rule per group of the table of figures (scripts/meshstage/figures/table.py).
 # All are local: seconds of work are not worth a wait in a cluster's queue.
 
-
-rule plot_training:
-    """Show whether a training has come to its end, and how far it got beside the baselines."""
-    input:
-        script=script("plot_training.py"),
-        library=library_of("plot_training.py"),
-        model=lambda wildcards: model_file(wildcards.model),
-        evaluation=f"{RESULTS}/evaluation/{{model}}.json",
-    output:
-        png=report(
-            f"{RESULTS}/figures/{{model}}/training.png",
-            caption="../report/training.rst",
-            category="Training",
-            labels={"run": "{model}", "figure": "loss and RMSE"},
-        ),
-    log:
-        f"logs/{config['cohort']}/plot_training/{{model}}.txt",
-    retries: 0
-    localrule: True
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        model=subpath(input.model, parent=True),
-    shell:
-        r"""
-        python {input.script:q} \
-            --model {params.model:q} \
-            --evaluation {input.evaluation:q} \
-            --output {output.png:q} \
-            >{log:q} 2>&1
-        """
+# The files that a group is drawn from, by the option of plot.py that names them or their folder.
+NEEDED = {
+    "model": lambda model: [model_file(model)],
+    "models": lambda model: [model_file(each, metadata_name) for each in MODELS],
+    "check": lambda model: [f"{RESULTS}/check/cohort.json"],
+    "evaluation": lambda model: [f"{RESULTS}/evaluation/{model}.json"],
+    "evaluations": lambda model: [
+        f"{RESULTS}/evaluation/{each}.json" for each in MODELS
+    ],
+    "template": lambda model: [f"{TEMPLATE}/template.json"],
+    "predictions": lambda model: predictions_of(model),
+    "subjects": lambda model: subject_records(),
+    "baselines": lambda model: [f"{RESULTS}/baselines.json"],
+}
+FOLDERS = {"model": 0, "models": 0, "template": 0, "predictions": 1, "subjects": 0}
 
 
-rule plot_evaluation:
-    """Put all runs beside each other: by stage, by subject, in one table."""
-    input:
-        script=script("plot_evaluation.py"),
-        library=library_of("plot_evaluation.py"),
-        evaluations=expand(f"{RESULTS}/evaluation/{{model}}.json", model=MODELS),
-    output:
-        by_stage=report(
-            f"{RESULTS}/figures/error_by_stage.png",
-            caption="../report/error_by_stage.rst",
-            category="Judgement",
-            labels={"run": "all", "figure": "error by stage"},
-        ),
-        by_subject=report(
-            f"{RESULTS}/figures/error_by_subject.png",
-            caption="../report/error_by_subject.rst",
-            category="Judgement",
-            labels={"run": "all", "figure": "error by subject"},
-        ),
-        sweeps=(
-            report(
-                f"{RESULTS}/figures/sweeps.png",
-                caption="../report/sweeps.rst",
-                category="Judgement",
-                labels={"run": "all", "figure": "error by what a sweep varies"},
-            )
-            if any(map(varied_in, MODELS))
-            else []
-        ),
-        table=report(
-            f"{RESULTS}/figures/runs.html",
-            caption="../report/runs.rst",
-            category="Judgement",
-            labels={"run": "all", "figure": "table of all runs"},
-        ),
-        tsv=f"{RESULTS}/figures/runs.tsv",
-    log:
-        f"logs/{config['cohort']}/plot_evaluation.txt",
-    retries: 0
-    localrule: True
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        directory=subpath(output.table, parent=True),
-    shell:
-        r"""
-        python {input.script:q} \
-            --evaluations {input.evaluations:q} \
-            --output {params.directory:q} \
-            >{log:q} 2>&1
-        """
+def needed(kind):
+    """Make an input function: all files that a group is drawn from."""
+    return lambda wildcards: [
+        path for need in kind.needs for path in NEEDED[need](wildcards.get("model"))
+    ]
 
 
-rule describe_runs:
-    """Say what all runs were made of: settings, data, versions."""
-    input:
-        script=script("describe_runs.py"),
-        library=library_of("describe_runs.py"),
-        models=[model_file(model, metadata_name) for model in MODELS],
-        check=rules.check.output.json,
-    output:
-        html=report(
-            f"{RESULTS}/figures/parameters.html",
-            caption="../report/parameters.rst",
-            category="Data",
-            labels={"what": "settings, data, versions"},
-        ),
-    log:
-        f"logs/{config['cohort']}/describe_runs.txt",
-    retries: 0
-    localrule: True
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        models=lambda wildcards, input: [str(Path(m).parent) for m in input.models],
-    shell:
-        r"""
-        python {input.script:q} \
-            --models {params.models:q} \
-            --check {input.check:q} \
-            --output {output.html:q} \
-            >{log:q} 2>&1
-        """
+def told(kind):
+    """Make a params function: the options that say where these are."""
+
+    def options(wildcards):
+        for need in kind.needs:
+            yield f"--{need}"
+            paths = NEEDED[need](wildcards.get("model"))
+            if need in FOLDERS:
+                paths = dict.fromkeys(
+                    str(Path(path).parents[FOLDERS[need]]) for path in paths
+                )
+            yield from paths
+
+    return lambda wildcards: list(options(wildcards))
 
 
-rule plot_meshes:
-    """Show truth beside prediction beside error on the mesh, and one cycle as an animation."""
-    input:
-        script=script("plot_meshes.py"),
-        library=library_of("plot_meshes.py"),
-        template=f"{TEMPLATE}/template.json",
-        evaluation=f"{RESULTS}/evaluation/{{model}}.json",
-        predictions=predictions_of("{model}"),
-        subjects=subject_records(),
-    output:
-        png=report(
-            f"{RESULTS}/figures/{{model}}/meshes.png",
-            caption="../report/meshes.rst",
-            category="Meshes",
-            labels={"run": "{model}", "figure": "best, median and worst"},
-        ),
-        gif=f"{RESULTS}/figures/{{model}}/cycle.gif",
-        cycle=report(
-            f"{RESULTS}/figures/{{model}}/cycle.html",
-            caption="../report/cycle.rst",
-            category="Meshes",
-            labels={"run": "{model}", "figure": "one cycle"},
-        ),
-    log:
-        f"logs/{config['cohort']}/plot_meshes/{{model}}.txt",
-    retries: 0
-    localrule: True
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        template=subpath(input.template, parent=True),
-        predictions=lambda wildcards, input: str(Path(input.predictions[0]).parents[1]),
-        subjects=subject_directories(),
-        directory=subpath(output.png, parent=True),
-    shell:
-        r"""
-        python {input.script:q} \
-            --template {params.template:q} \
-            --evaluation {input.evaluation:q} \
-            --predictions {params.predictions:q} \
-            --subjects {params.subjects:q} \
-            --output {params.directory:q} \
-            >{log:q} 2>&1
-        """
+def shown(kind, folder):
+    """The files of a group, those marked that the report shows."""
+    for drawing in kind.drawings:
+        caption = HOME / f"workflow/report/{Path(drawing.files[0]).stem}.rst"
+        yield report(
+            f"{folder}/{drawing.files[0]}",
+            caption=str(caption) if caption.exists() else None,
+            category=kind.category,
+            labels={
+                "run": "{model}" if kind.of == "run" else "all",
+                "figure": drawing.title,
+            },
+        )
+        yield from (f"{folder}/{name}" for name in drawing.files[1:])
 
 
-rule make_viewer:
-    """Make a page in 3-D that a person can turn by hand, without a network."""
-    input:
-        script=script("make_viewer.py"),
-        library=library_of("make_viewer.py"),
-        page=script("meshstage/figures/viewer.html"),
-        template=f"{TEMPLATE}/template.json",
-        evaluation=f"{RESULTS}/evaluation/{{model}}.json",
-        predictions=predictions_of("{model}"),
-        baselines=f"{RESULTS}/baselines.json",
-        subjects=subject_records(),
-    output:
-        html=report(
-            f"{RESULTS}/figures/{{model}}/viewer.html",
-            caption="../report/viewer.rst",
-            category="Meshes",
-            labels={"run": "{model}", "figure": "3-D, to be turned by hand"},
-        ),
-    log:
-        f"logs/{config['cohort']}/make_viewer/{{model}}.txt",
-    retries: 0
-    localrule: True
-    conda:
-        "../../envs/meshstage.yaml"
-    params:
-        template=subpath(input.template, parent=True),
-        predictions=lambda wildcards, input: str(Path(input.predictions[0]).parents[1]),
-        subjects=subject_directories(),
-    shell:
-        r"""
-        python {input.script:q} \
-            --template {params.template:q} \
-            --evaluation {input.evaluation:q} \
-            --predictions {params.predictions:q} \
-            --baselines {input.baselines:q} \
-            --subjects {params.subjects:q} \
-            --output {output.html:q} \
-            >{log:q} 2>&1
-        """
+for group, kind in GROUPS.items():
+    of_run = "/{model}" if kind.of == "run" else ""
+
+    rule:
+        name:
+            f"plot_{group}"
+        input:
+            script=script("plot.py"),
+            library=library_of("plot.py", *kind.modules),
+            needed=needed(kind),
+        output:
+            list(shown(kind, f"{RESULTS}/figures{of_run}")),
+        log:
+            f"logs/{config['cohort']}/plot_{group}{of_run}.txt",
+        retries: 0
+        localrule: True
+        conda:
+            "../../envs/meshstage.yaml"
+        params:
+            group=group,
+            told=told(kind),
+            directory=lambda wildcards, output: str(Path(output[0]).parent),
+        shell:
+            r"""
+            python {input.script:q} {params.group} {params.told:q} \
+                --output {params.directory:q} \
+                >{log:q} 2>&1
+            """

@@ -11,14 +11,20 @@ _NAMED |= {kind.term.partition(":")[0] for kind in LOSSES.values()}
 
 
 @cache
-def source_files(script: Path) -> list[Path]:
+def source_files(script: Path, *modules: str) -> list[Path]:
     """List a script, first, and all modules of this project that it imports, directly or not.
 
     Imports are read, not run; those inside functions count too. What loads classes by name
     (`config.methods`) depends on all that the registry names.
+
+    Parameters
+    ----------
+    script : Path
+    *modules : str
+        What the script is told to import, and does by name.
     """
-    found = {script}
-    waiting = [script]
+    waiting = [script, *(path for name in modules for path in _files(script.parent, name))]
+    found = set(waiting)
     while waiting:
         path = waiting.pop()
         named = _NAMED if path.parts[-2:] == ("config", "methods.py") else set()
@@ -27,6 +33,8 @@ def source_files(script: Path) -> list[Path]:
                 if path not in found:
                     found.add(path)
                     waiting.append(path)
+    # A page that a module fills in lies beside it, under its name.
+    found |= {page for path in found if (page := path.with_suffix(".html")).is_file()}
     return [script, *sorted(found - {script})]
 
 

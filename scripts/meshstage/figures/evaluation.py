@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.judging.columns import FLOOR, RMSE, baseline_column, skill_column
-from meshstage.judging.runs import Run, present_splits, table_of_runs
+from meshstage.judging.runs import Run, as_tsv, present_splits, table_of_runs
 from meshstage.pages import html_page, html_row, html_table
 
 _MOST_STAGES = 40
@@ -135,10 +135,11 @@ modes of the training subjects: no method that moves meshes in these modes can b
 A dash is a value that does not exist, or that some samples do not have.</p>"""
 
 
-def page_of_runs(runs: Sequence[Run]) -> str:
-    """Write the table of all runs, and what to know of it, as a page that needs nothing else."""
+def tables_of_runs(runs: Sequence[Run]) -> tuple[str, str]:
+    """Write the table of all runs: a page that needs nothing else, and tab-separated text."""
     header, body = table_of_runs(runs)
     notes = [f"{run.name}: {note}" for run in runs for note in run.summary.get("notes", [])]
     listed = "\n".join(f"<li>{escape(note)}</li>" for note in notes)
     table = html_table(header, map(html_row, body))
-    return html_page("All runs", f"{table}\n{_LEGEND}\n<ul>\n{listed}\n</ul>", _STYLE)
+    page = html_page("All runs", f"{table}\n{_LEGEND}\n<ul>\n{listed}\n</ul>", _STYLE)
+    return page, as_tsv((header, body))

@@ -1,9 +1,9 @@
 """Truth beside prediction beside error on the mesh: one picture, and one cycle as an animation."""
 
 import base64
+import io
 from collections.abc import Callable, Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,6 @@ from PIL import Image
 from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.figures.cases import Case
-from meshstage.files import atomic
 from meshstage.judging.metrics import triangles_of
 from meshstage.pages import html_page
 
@@ -189,8 +188,16 @@ def _label(
         )
 
 
-def write_animation(path: Path, mesh: pv.DataSet, case: Case, unit: str | None) -> None:
-    """Write one cycle of a case, truth beside prediction beside error, as an endless GIF."""
+def animate(mesh: pv.DataSet, case: Case, unit: str | None) -> tuple[str, bytes]:
+    """Show one cycle of a case, truth beside prediction beside error.
+
+    Returns
+    -------
+    page : str
+        HTML that needs nothing else: reports show pages, but no GIF.
+    animation : bytes
+        An endless GIF.
+    """
     scene = _scene(mesh, [case])
     motion = _largest([case], lambda case, phase: case.size(phase, False))
     error = _largest([case], lambda case, phase: case.error(phase))
@@ -212,21 +219,11 @@ def write_animation(path: Path, mesh: pv.DataSet, case: Case, unit: str | None) 
         frame = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
         frames.append(frame.quantize(128, dither=Image.Dither.NONE))
     milliseconds = max(40, int(1000 * _CYCLE_SECONDS / len(frames)))
-    with atomic(path) as temporary:
-        frames[0].save(
-            temporary, save_all=True, append_images=frames[1:], duration=milliseconds, loop=0
-        )
-
-
-def animation_page(animation: Path, title: str) -> str:
-    """Put an animation into a page that needs nothing else: reports show pages, but no GIF.
-
-    Parameters
-    ----------
-    animation : Path
-        GIF file.
-    title : str
-    """
-    data = base64.b64encode(animation.read_bytes()).decode("ascii")
+    stream = io.BytesIO()
+    frames[0].save(
+        stream, "GIF", save_all=True, append_images=frames[1:], duration=milliseconds, loop=0
+    )
+    title = f"One cycle of subject {case.subject.id}"
+    data = base64.b64encode(stream.getvalue()).decode("ascii")
     image = f'<img alt="{escape(title)}" src="data:image/gif;base64,{data}">'
-    return html_page(title, image, "img { max-width: 100% }\n")
+    return html_page(title, image, "img { max-width: 100% }\n"), stream.getvalue()

@@ -3,14 +3,10 @@
 import statistics
 from collections.abc import Sequence
 from html import escape
-from pathlib import Path
 from typing import Any
 
 from meshstage.checks.cohort import Report
 from meshstage.checks.report import summary
-from meshstage.errors import InputError, Problem
-from meshstage.files import read_json
-from meshstage.models.names import metadata_name, tags_in
 from meshstage.pages import html_page, html_row, html_table
 
 # Keys of the metadata in the order of the table; all other single values describe the network.
@@ -41,21 +37,6 @@ _DATA = {
 _COMMIT = "git_commit"
 
 Table = list[tuple[str, list[str]]]
-
-
-def read_metadata(model: Path) -> dict[str, Any]:
-    """Read the metadata of a finished model.
-
-    Raises
-    ------
-    InputError
-        If there are none.
-    """
-    for tag in tags_in(model):
-        if (path := model / metadata_name(tag)).exists():
-            metadata: dict[str, Any] = read_json(path)
-            return metadata
-    raise InputError(Problem("no finished model here", "name a model directory", str(model)))
 
 
 def tables_of_parameters(models: Sequence[dict[str, Any]]) -> dict[str, Table]:

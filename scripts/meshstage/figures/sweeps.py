@@ -12,15 +12,11 @@ from meshstage.judging.columns import RMSE
 from meshstage.judging.runs import Run, present_splits
 
 
-def is_sweep(runs: Sequence[Run]) -> bool:
-    """Tell whether any run is one of a sweep."""
-    return any(varied_in(run.name) for run in runs)
-
-
 def plot_sweeps(runs: Sequence[Run]) -> Figure:
     """Plot held-out RMSE by each swept column: one panel per column, one line per other setting.
 
-    Of the last split that has subjects, with its 95 % interval over subjects.
+    Of the last split that has subjects, with its 95 % interval over subjects. Runs of no sweep are
+    left out.
     """
     split, unit = present_splits(runs)[-1], runs[0].unit
     varied = {run.name: varied_in(run.name) for run in runs}

@@ -1,7 +1,6 @@
 """How a training went: loss and RMSE against epoch, beside the baselines."""
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,30 +9,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogFormatter
 
 from meshstage.config.subjects import SPLITS
-from meshstage.errors import InputError, Problem
 from meshstage.figures import style
-from meshstage.files import read_json
 from meshstage.judging.columns import RMSE
-from meshstage.models.names import LIVE, LOSSES, RMSE_JSON
-
-
-def read_training(model: Path) -> tuple[list[float], list[dict[str, Any]], int | None]:
-    """Read a model directory's losses, RMSE log and best epoch; also of a run in progress.
-
-    Raises
-    ------
-    InputError
-        If there is no training record.
-    """
-    where = next((d for d in (model, model / LIVE) if (d / LOSSES).exists()), None)
-    if where is None:
-        raise InputError(
-            Problem(f"no {LOSSES} here or in {LIVE}/", "name a model directory", str(model))
-        )
-    log = read_json(where / RMSE_JSON) if (where / RMSE_JSON).exists() else []
-    metadata = next(iter(sorted(where.glob("*_stage_model_metadata.json"))), None)
-    best = read_json(metadata).get("best_epoch") if metadata else None
-    return read_json(where / LOSSES), log, best
 
 
 def plot_training(
