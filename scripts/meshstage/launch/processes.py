@@ -61,12 +61,13 @@ def run_torchrun(arguments: list[str]) -> int:
     int
         The ranks' exit code, by ``plan.exit_code``; torchrun's program makes it 1.
     """
+    # Before signals are caught: an import runs programs of its own, which are no ranks.
+    from torch.distributed import run as torchrun
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
     children_end_with_this()
     with forwarding(_children, plan.FORWARDED) as received:
-        from torch.distributed import run as torchrun
-        from torch.distributed.elastic.multiprocessing.api import SignalException
-        from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
-
         try:
             torchrun.run(torchrun.parse_args(arguments))
         except ChildFailedError as error:
@@ -100,7 +101,8 @@ def forwarding(
         received.add(signals[number])
         targets = list(processes())
         if not targets:
-            raise SystemExit(plan.exit_code([-signals[number]], received))
+            # An exception would be lost where Python ignores them, as in a destructor.
+            os._exit(plan.exit_code([-signals[number]], received))
         for pid in targets:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signals[number])
