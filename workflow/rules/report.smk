@@ -63,7 +63,7 @@ def shown(kind, folder):
 
 
 for group, kind in GROUPS.items():
-    of_run = "/{model}" if kind.of == "run" else ""
+    of_run = ["{model}"] if kind.of == "run" else []
 
     rule:
         name:
@@ -73,9 +73,9 @@ for group, kind in GROUPS.items():
             library=library_of("plot.py", *kind.modules),
             needed=needed(kind),
         output:
-            list(shown(kind, f"{RESULTS}/figures{of_run}")),
+            list(shown(kind, os.path.join(RESULTS, "figures", *of_run))),
         log:
-            f"logs/{config['cohort']}/plot_{group}{of_run}.txt",
+            os.path.join("logs", config["cohort"], f"plot_{group}", *of_run) + ".txt",
         retries: 0
         localrule: True
         conda:
