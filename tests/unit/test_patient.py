@@ -20,7 +20,7 @@ from meshstage.prediction.patient_space import check_alignments, in_patient_spac
 from meshstage.prediction.questions import Question
 from meshstage.prediction.stress import Tissue
 from meshstage.preparation.patient import read_shape_space, score_mesh
-from meshstage.preparation.procrustes import transform_points
+from meshstage.preparation.procrustes import generalised_procrustes, transform_points
 from meshstage.preparation.scoring import score_points
 from meshstage.workflow import WorkflowInferPhysicsNeMo
 from scripts_in_process import run_script
@@ -96,6 +96,23 @@ def test_shape_that_was_moved_has_the_same_scores(align, scale):
     np.testing.assert_allclose(found.shape_scores, SCORES, rtol=0, atol=1e-8)
     np.testing.assert_allclose(found.matrix @ motion(scale), np.eye(4), rtol=0, atol=1e-6)
     assert found.residual < 1e-8
+
+
+@pytest.mark.parametrize("align", ["rigid", "similarity"])
+def test_subjects_of_an_aligned_cohort_keep_their_scores(align):
+    """There: Procrustes onto the mean and one projection; here: from anywhere, alternately."""
+    generator = np.random.default_rng(11)
+    shapes = generator.normal(scale=20.0, size=(30, 3)) + generator.normal(size=(6, 30, 3))
+    matrices, mean = generalised_procrustes(shapes, align)
+    aligned = [transform_points(m, s) for m, s in zip(matrices, shapes, strict=True)]
+    offsets = (aligned - mean).reshape(6, -1)
+    _, lengths, components = np.linalg.svd(offsets, full_matrices=False)
+    spread = lengths[:5] / np.sqrt(5)  # six shapes: five modes
+    modes = (spread[:, None] * components[:5]).reshape(5, 30, 3)
+    for shape, offset in zip(shapes, offsets, strict=True):
+        found = score_points(transform_points(motion(), shape), mean, modes, align)
+        expected = components[:5] @ offset / spread
+        np.testing.assert_allclose(found.shape_scores, expected, rtol=0, atol=1e-7)
 
 
 def test_a_tenth_of_the_points_tells_scores_within_the_bound(space, modes):

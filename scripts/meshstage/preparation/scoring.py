@@ -54,9 +54,10 @@ def score_points(
 
         b = (M' W M + noise^2)^-1 M' W (T x - mean)
 
-    with one column of ``M`` per mode; with ``b`` fixed, ``T`` is the Procrustes fit. Both are
-    found alternately until the scores settle. Without noise the prior does not count: ``b`` is
-    the projection, the least squares fit (scores of modes that move nothing are 0).
+    with one column of ``M`` per mode; with ``b`` fixed, ``T`` is the Procrustes fit (its scale the
+    one that `procrustes` takes, as for the shapes of a cohort). Both are found alternately until
+    the scores settle. Without noise the prior does not count: ``b`` is the projection, the least
+    squares fit (scores of modes that move nothing are 0).
 
     Parameters
     ----------
