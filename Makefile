@@ -30,8 +30,9 @@ lint: setup
 	mypy --strict --follow-imports=silent scripts/meshstage/workflow.py
 	snakemake --lint
 
+# A file's tests stay in one process, whose fixtures they share; each process imports much.
 test: setup
-	pytest
+	pytest --numprocesses logical --maxprocesses 4 --dist loadfile
 
 storm: setup
 	python tests/benchmarks/kill_storm.py
