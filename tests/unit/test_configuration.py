@@ -12,6 +12,7 @@ import train_command
 from meshstage.config.configuration import Configuration, check_config
 from meshstage.config.methods import load_class
 from meshstage.config.networks import COMMON, LOSSES, NETWORKS, kind_of
+from meshstage.config.preparation import Preparation
 from meshstage.config.runs import COLUMNS, columns, read_runs, resumed_runs
 from meshstage.config.settings import Setting, default_of, settings
 from meshstage.config.subjects import COLUMNS as SUBJECT_COLUMNS
@@ -87,8 +88,23 @@ def test_a_cohort_that_yaml_takes_for_a_number_gets_what_to_type(written):
 
 
 def test_missing_key_is_named():
-    with pytest.raises(InputError, match=r"'template' is missing"):
+    with pytest.raises(InputError, match=r"'runs' is missing"):
         check_config({"cohort": "x"}, "config.yaml")
+    with pytest.raises(InputError, match=r"'template' and 'subjects' are missing.*or `prepare`"):
+        check_config({"cohort": "x", "runs": "runs.tsv"}, "config.yaml")
+
+
+def test_meshes_to_prepare_take_the_place_of_template_and_subjects():
+    made = {"cohort": "x", "runs": "runs.tsv", "prepare": {"meshes": "raw", "pattern": "p"}}
+    config = check_config(made, "config.yaml")
+    assert config["prepare"]["align"] == "rigid"
+    assert config["prepare"]["pattern"] == "p"  # the format's own
+    with pytest.raises(InputError, match="`prepare` makes template and subjects, but template is"):
+        check_config({**made, "template": "a.vtp"}, "config.yaml")
+    with pytest.raises(InputError, match="modes and variance are both given"):
+        check_config({**made, "prepare": {"meshes": "r", "modes": 2, "variance": 0.9}}, "c")
+    with pytest.raises(InputError, match=r"prepare\.align is 'affine'"):
+        check_config({**made, "prepare": {"meshes": "r", "align": "affine"}}, "c")
 
 
 # ---------------------------------------------------------------- runs.tsv
@@ -215,7 +231,7 @@ def test_readme_says_of_every_column_what_its_setting_says():
 
 def test_readme_names_every_key_of_the_configuration_and_column_of_subjects():
     readme = (ROOT / "config" / "README.md").read_text(encoding="utf-8")
-    for key in (*Configuration.model_fields, *SUBJECT_COLUMNS):
+    for key in (*Configuration.model_fields, *Preparation.model_fields, *SUBJECT_COLUMNS):
         assert f"| `{key}` |" in readme, f"config/README.md does not explain {key}"
 
 

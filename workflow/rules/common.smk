@@ -21,7 +21,14 @@ from meshstage.figures.table import GROUPS
 from meshstage.errors import InputError
 from meshstage.launch.plan import shape_of, time_budget
 from meshstage.meshes.formats import template_name
-from meshstage.config.subjects import input_files, read_subjects_table, subject_stems
+from meshstage.config.preparation import Preparation
+from meshstage.config.subjects import (
+    SubjectRow,
+    input_files,
+    read_subjects_table,
+    subject_stems,
+)
+from meshstage.preparation.plan import plan_cohort
 from meshstage.models.names import (
     checkpoint_name,
     metadata_name,
@@ -45,15 +52,24 @@ def or_exit(read):
 config = or_exit(lambda: check_config(config, "config/config.yaml or --config"))
 RESULTS = f"results/{config['cohort']}"
 TEMPLATE = f"{RESULTS}/template"
+
+# Of meshes that are prepared first, the plan, and where the rule `prepare` writes their cohort.
+PREPARED = f"{RESULTS}/prepared"
+PLAN = None
+if config["prepare"]:
+    PLAN = or_exit(lambda: plan_cohort(Preparation(**config["prepare"])))
+    config["template"] = f"{PREPARED}/{PLAN.template}"
+    config["subjects"] = f"{PREPARED}/subjects.tsv"
+
 TEMPLATE_MESH = f"{TEMPLATE}/{template_name(Path(config['template']), config['use_template_surface'])}"
 
 
 # ---------------------------------------------------------------- subjects
 
 
-def is_demo(path):
-    """Whether the rule `demo_cohort` makes a file, which then need not be there yet."""
-    return str(path).startswith(f"{DEMO}/")
+def is_made(path):
+    """Whether the rule `demo_cohort` or `prepare` makes a file, which need not be there yet."""
+    return str(path).startswith((f"{DEMO}/", f"{PREPARED}/"))
 
 
 def relative(path):
@@ -64,11 +80,17 @@ def relative(path):
 
 def read_subjects():
     """Rows of the table of subjects by stem, in its order; broken manifests get a stem too."""
-    rows = read_subjects_table(Path(config["subjects"]))
+    if PLAN:
+        rows = [
+            SubjectRow(Path(f"{PREPARED}/{each.stem}/manifest.json"), each.split, line)
+            for line, each in enumerate(PLAN.subjects, start=2)
+        ]
+    else:
+        rows = read_subjects_table(Path(config["subjects"]))
     stems = subject_stems(rows)
     for index, row in enumerate(rows):
-        # The demo's manifests may not be written yet; their folders are called by their ids.
-        if is_demo(relative(row.manifest)):
+        # Manifests may not be written yet; their folders are called by their ids.
+        if is_made(relative(row.manifest)):
             stems[index] = row.manifest.parent.name
     return dict(zip(stems, rows, strict=True))
 
@@ -101,9 +123,9 @@ def manifest_inputs(stems):
 
     def files(wildcards):
         rows = [SUBJECTS[stem] for stem in stems]
-        # The demo's files come and go together.
+        # Files that a rule makes come and go together.
         named = [
-            [row.manifest] if is_demo(relative(row.manifest)) else input_files(row)
+            [row.manifest] if is_made(relative(row.manifest)) else input_files(row)
             for row in rows
         ]
         return list(dict.fromkeys(relative(path) for paths in named for path in paths))
@@ -115,7 +137,7 @@ def template_inputs(wildcards):
     """The template, and the shape model beside it if there is one."""
     mesh = Path(config["template"])
     model = mesh.with_name("pca_model.json")
-    return [str(mesh), *([str(model)] if model.exists() or is_demo(mesh) else [])]
+    return [str(mesh), *([str(model)] if model.exists() or is_made(mesh) else [])]
 
 
 HAS_SHAPE_MODEL = len(template_inputs(None)) == 2

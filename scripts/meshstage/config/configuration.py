@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from meshstage.errors import InputError, Problem
+from meshstage.config.faults import check_values
+from meshstage.config.preparation import Preparation
 
 _Text = Annotated[str, Field(min_length=1)]
 
@@ -20,11 +21,15 @@ class Configuration(BaseModel):
         description="name of the cohort, of letters, digits, dots, dashes and underscores; results "
         "go to results/{cohort}",
     )
-    template: _Text = Field(
+    template: _Text | None = Field(
+        default=None,
         description="the mesh that all subjects share; a pca_model.json beside it is its shape "
-        "model"
+        "model",
     )
-    subjects: _Text = Field(description="the table of subjects")
+    subjects: _Text | None = Field(default=None, description="the table of subjects")
+    prepare: Preparation | None = Field(
+        default=None, description="meshes to make template and subjects from, instead of both"
+    )
     runs: _Text = Field(description="the table of runs, one trained model per row")
     use_template_surface: bool = Field(
         default=False, description="train on the surface of a volume template"
@@ -46,6 +51,26 @@ class Configuration(BaseModel):
         default={}, description="what resumed runs change, by the name of the sibling ({run}_{n})"
     )
 
+    @model_validator(mode="after")
+    def _one_source(self) -> "Configuration":
+        made = ("template", "subjects")
+        given = [name for name in made if getattr(self, name) is not None]
+        if self.prepare and given:
+            raise ValueError(
+                f"`prepare` makes template and subjects, but {' and '.join(given)} "
+                f"{'is' if len(given) == 1 else 'are'} given too; keep one or the other"
+            )
+        missing = [name for name in made if name not in given]
+        if missing and not self.prepare:
+            meanings = {name: type(self).model_fields[name].description for name in missing}
+            raise ValueError(
+                f"the key{'s' if len(missing) > 1 else ''} {' and '.join(map(repr, missing))} "
+                f"{'are' if len(missing) > 1 else 'is'} missing; add "
+                + " and ".join(f"{name} ({meaning})" for name, meaning in meanings.items())
+                + ", or `prepare`"
+            )
+        return self
+
 
 def check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     """Check the configuration and fill in defaults.
@@ -61,34 +86,4 @@ def check_config(config: Mapping[str, Any], name: str) -> dict[str, Any]:
     InputError
         With every key that is unknown, missing or has a wrong value.
     """
-    try:
-        return Configuration.model_validate(dict(config)).model_dump()
-    except ValidationError as error:
-        found = [_problem(fault, name) for fault in error.errors()]
-        raise InputError(*found) from None
-
-
-def _problem(fault: Any, name: str) -> Problem:
-    """Turn pydantic's complaint into a sentence with the key, the value and the remedy."""
-    path, kind, value = fault["loc"], fault["type"], fault["input"]
-    key = ".".join(map(str, path))
-    if kind == "extra_forbidden":
-        keys = ", ".join(Configuration.model_fields)
-        return Problem(f"unknown key {key!r}", f"remove it; the keys are {keys}", name)
-    meaning = Configuration.model_fields[path[0]].description
-    if kind == "missing":
-        return Problem(f"the key {key!r} is missing", f"add it: {meaning}", name)
-    if kind == "string_type" and isinstance(value, int | float) and not isinstance(value, bool):
-        return Problem(
-            f"{key} is the number {value!r}, which drops leading zeros and underscores",
-            f'put the text in quotes: {key}: "..." in the file, {key}=\'"..."\' after --config',
-            name,
-        )
-    rule = {
-        "string_pattern_mismatch": "this name is not allowed",
-        "string_too_short": "it must not be empty",
-        "bool_type": "it must be true or false",
-        "string_type": "it must be text",
-        "dict_type": "it must be a mapping",
-    }.get(kind) or f"it must be {fault['ctx']['expected']}"
-    return Problem(f"{key} is {value!r}: {rule}", f"it means: {meaning}", name)
+    return check_values(Configuration, config, name).model_dump()

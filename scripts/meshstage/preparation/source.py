@@ -30,6 +30,8 @@ class PhaseMesh:
         What the mesh is read from, its own file first: inputs of the rule.
     read : function
         Gives the mesh: points in mm, cells, arrays that are carried along.
+    period : float, optional
+        Length of the subject's cycle in the unit of the stage, if the source states it.
     """
 
     subject: str
@@ -38,6 +40,7 @@ class PhaseMesh:
     split: str | None
     files: tuple[Path, ...]
     read: Callable[[], "pv.DataSet"]
+    period: float | None = None
 
 
 class ReaderOptions(BaseModel):
