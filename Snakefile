@@ -10,9 +10,11 @@ configfile: "config/config.yaml"
 
 
 include: "workflow/rules/common.smk"
+include: "workflow/rules/commands.smk"
 include: "workflow/rules/demo.smk"
 include: "workflow/rules/prepare.smk"
 include: "workflow/rules/cohort.smk"
+include: "workflow/rules/folds.smk"
 include: "workflow/rules/train.smk"
 include: "workflow/rules/judge.smk"
 include: "workflow/rules/report.smk"

@@ -47,6 +47,9 @@ def test_defaults_are_filled_in_and_given_values_kept():
     assert config["edges"] == "triangulated"
     assert config["use_template_surface"] is False
     assert config["resume"] == {}
+    assert config["folds"] is None and checked(folds="loo")["folds"] == "loo"
+    # A list after --config comes as texts.
+    assert checked(learning_curve=["5", "10"])["learning_curve"] == [5, 10]
 
 
 def test_shipped_configuration_is_valid():
@@ -65,6 +68,11 @@ def test_shipped_configuration_is_valid():
         ({"cohort": "../escape"}, ["cohort", "../escape"]),
         ({"template": ""}, ["template", "empty"]),
         ({"resume": {"mgn": 5}}, ["resume.mgn", "5", "mapping"]),
+        ({"folds": 1}, ["folds", "1", "from 2, or loo"]),
+        ({"folds": "five"}, ["folds", "'five'", "from 2, or loo"]),
+        ({"refit_shape_model": True}, ["refit_shape_model", "set folds too"]),
+        ({"learning_curve": [10, 5]}, ["learning_curve", "[10, 5]", "each above the last"]),
+        ({"learning_curve": 5}, ["learning_curve", "a list of whole numbers"]),
     ],
 )
 def test_wrong_configuration_is_one_sentence(changes, words):

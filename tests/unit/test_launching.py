@@ -481,3 +481,53 @@ def test_nodes_that_cannot_be_named_are_an_error(launch, fake_slurm, change, nod
     assert process.returncode == 2
     assert sentence in output
     assert "Traceback" not in output
+
+
+# ---------------------------------------------------------------- several in one process
+
+TOGETHER = LAUNCH.with_name("together.py")
+TELLS = """import os, sys
+print(sys.argv[1], os.getpid(), "meshstage.pages" in sys.modules)
+code = sys.argv[2]
+os.kill(os.getpid(), 9) if code == "9" else sys.exit(int(code))
+"""
+
+
+def together(tmp_path: Path, *codes: str) -> subprocess.CompletedProcess:
+    script = tmp_path / "tells.py"
+    script.write_text(TELLS)
+    commands = [["--then", str(script), f"n{n}", code] for n, code in enumerate(codes)]
+    words = [word for command in commands for word in command][1:]
+    command = [sys.executable, str(TOGETHER), "--load", "meshstage.pages", "--", *words]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def test_scripts_run_together_in_turn_each_in_a_process_of_its_own(tmp_path):
+    answer = together(tmp_path, "0", "0", "0")
+    assert answer.returncode == 0, answer.stderr
+    names, processes, imported = zip(*map(str.split, answer.stdout.splitlines()), strict=True)
+    assert names == ("n0", "n1", "n2")
+    assert len(set(processes)) == 3 and set(imported) == {"True"}
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [(("0", "75", "0"), 75), (("75", "2", "1"), 2), (("0", "9", "0"), 137)]
+)
+def test_one_script_that_fails_does_not_stop_those_after_it(tmp_path, codes, code):
+    answer = together(tmp_path, *codes)
+    assert answer.returncode == code
+    assert [line.split()[0] for line in answer.stdout.splitlines()] == ["n0", "n1", "n2"]
+    assert "tells.py n" in answer.stderr
+
+
+def test_a_signal_ends_the_script_that_runs_and_starts_no_other(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text("import time, sys; print(sys.argv[1], flush=True); time.sleep(60)")
+    words = [str(script), "first", "--then", str(script), "second"]
+    command = [sys.executable, str(TOGETHER), "--", *words]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "first\n"
+        process.send_signal(signal.SIGTERM)
+        # Nothing is lost: the same command goes on.
+        assert process.wait() == 75
+        assert process.stdout.read() == ""

@@ -196,6 +196,44 @@ def test_what_is_fitted_at_once_declares_exactly_its_files_in_a_small_job(clean)
     assert "figures/g/viewer.html" in answer.stdout and "training.png" not in answer.stdout
 
 
+# ---------------------------------------------------------------- folds
+
+FOLDED = "run\tnetwork\tepochs\trmse_log_interval\nmgn\tmgn\t80\t20\npod\tpod\t6\t6\n"
+
+
+def test_folds_are_planned_with_the_same_rules(clean):
+    """One job per fold and run; what is small shares one, on a CPU. Resumed runs are there too."""
+    clean.write("folded/runs.tsv", FOLDED)
+    options = ("runs=folded/runs.tsv", "folds=3", "refit_shape_model=True", "learning_curve=[5,9]")
+    resume = "resume={mgn_1: {epochs: 90}}"
+    answer = clean.snakemake("-n", "-p", "--config", *options, resume, profile="slurm")
+    assert answer.returncode == 0, answer.stdout
+    for fold in (1, 2, 3):
+        inputs, rest = job(answer.stdout, f"train_mgn_folds_{fold}")
+        home = f"results/demo/folds/{fold}"
+        assert f"{home}/stats.json" in inputs and f"{home}/template/template.json" in inputs
+        assert f"{home}/models/mgn/mgn_stage_model_epoch_00060.pt" in rest
+        command = rest.split("Shell command:")[1]
+        trained = set(re.findall(rf"{home}/subjects/demo-(\d+)", command.split("--output")[0]))
+        # 25 subjects of train and val, of which 8 or 9 are held out; the test subjects never.
+        assert len(trained) in (16, 17) and not trained & {f"{n:03}" for n in range(26, 31)}
+        assert f"--output {home}/models/mgn " in command and "--val" not in command
+        assert "gpu=2" in rest and "--gpus-per-node 2" in command
+        inputs, rest = job(answer.stdout, f"resume_mgn_1_folds_{fold}")
+        assert f"{home}/models/mgn/mgn_stage_model.pt" in inputs
+        assert f"--output {home}/models/mgn " in rest and "--sibling 1" in rest
+    _, rest = job(answer.stdout, "train_pod_folds_1_to_3")
+    assert rest.count("scripts/train_pod.py") == 3 and rest.count("--device cpu") == 3
+    assert "mem_mb=8000" in rest and "gpu=" not in rest
+    _, rest = job(answer.stdout, "evaluate_folds")
+    assert "results/demo/evaluation/" in rest and ".oof.csv" in rest
+    _, rest = job(answer.stdout, "train_mgn_subsets_5")
+    command = rest.split("Shell command:")[1]
+    assert len(re.findall("subjects/demo", command.split("--val")[0])) == 5
+    for name in ("out_of_fold", "learning_curve"):
+        assert f"figures/{name}.png" in answer.stdout
+
+
 # ---------------------------------------------------------------- where it runs
 
 

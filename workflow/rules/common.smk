@@ -1,7 +1,7 @@
 # What all rules share: the checked configuration, the subjects, the runs.
 #
 # In:  config/config.yaml, the tables that it names, the schemas.
-# Out: RESULTS, SUBJECTS, RUNS, RESUMES, MODELS and a few functions.
+# Out: RESULTS, SUBJECTS, WHOLE, FOLDS, SUBSETS, RUNS, RESUMES, MODELS and a few functions.
 
 import json
 import os
@@ -15,6 +15,13 @@ HOME = Path(workflow.current_basedir.get_path_or_uri(secret_free=False)).parents
 sys.path.insert(0, str(HOME / "scripts"))
 
 from meshstage.config.configuration import check_config
+from meshstage.config.folds import (
+    Subjects,
+    fold_scopes,
+    subset_scopes,
+    together,
+    whole_scope,
+)
 from meshstage.config.runs import read_runs, resumed_runs
 from meshstage.config.sweeps import varied_in
 from meshstage.figures.table import GROUPS
@@ -155,6 +162,66 @@ def predictions_of(model):
     return [f"{RESULTS}/predictions/{model}/{stem}/{stem}.pvd" for stem in held_out()]
 
 
+# ---------------------------------------------------------------- scopes
+
+# A scope is whom models are trained on and judged by: the whole cohort, a fold, a part for the
+# learning curve. Its folder holds what results/{cohort} holds of the whole: statistics, baselines,
+# models, evaluations. Template, ingested subjects and their check are shared, unless the fold has
+# a shape model of its own.
+
+
+def table_of_subjects():
+    """Splits and groups of all subjects."""
+    return Subjects(
+        {stem: row.split for stem, row in SUBJECTS.items()},
+        {
+            stem: f"group {row.group}" if row.group else stem
+            for stem, row in SUBJECTS.items()
+        },
+    )
+
+
+WHOLE = whole_scope(table_of_subjects())
+FOLDS = or_exit(
+    lambda: fold_scopes(
+        table_of_subjects(), config["folds"], config["refit_shape_model"]
+    )
+)
+SUBSETS = or_exit(lambda: subset_scopes(table_of_subjects(), config["learning_curve"]))
+TOGETHER = [*together(FOLDS), *together(SUBSETS)]
+
+
+def name_of(scopes):
+    """What the names of rules end with that serve some scopes: `_folds_3`, `_folds_1_to_10`."""
+    first, last = scopes[0].name, scopes[-1].name
+    return first if first == last else f"{first}_to_{last.rpartition('_')[2]}"
+
+
+def results_of(scope):
+    """Where the results of a scope lie."""
+    return os.path.join(RESULTS, scope.folder) if scope.folder else RESULTS
+
+
+def template_of(scope):
+    """The folder of the template that a scope is trained on."""
+    return f"{results_of(scope) if scope.refits else RESULTS}/template"
+
+
+def directories_of(scope, *splits):
+    """Folders of ingested subjects of some splits of a scope, with the scope's own scores."""
+    home = results_of(scope) if scope.refits else RESULTS
+    return [
+        f"{home}/subjects/{stem}" for split in splits for stem in getattr(scope, split)
+    ]
+
+
+def records_of(scope, *splits):
+    """The files that say that they are there; a template of their own is written after them."""
+    if scope.refits:
+        return [f"{template_of(scope)}/template.json"]
+    return [f"{directory}/subject.json" for directory in directories_of(scope, *splits)]
+
+
 # ---------------------------------------------------------------- runs
 
 
@@ -162,6 +229,7 @@ RUNS = or_exit(lambda: read_runs(Path(config["runs"])))
 RESUMES = or_exit(lambda: resumed_runs(config["resume"], RUNS))
 ALL_RUNS = RUNS | RESUMES
 MODELS = list(ALL_RUNS)
+OUT_OF_FOLD = [f"{model}.oof" for model in MODELS if FOLDS]
 
 # What the check must demand of the template: edges, tetrahedra, or neither.
 NETWORKS_AND_LOSSES = list(
@@ -173,38 +241,43 @@ NETWORKS_AND_LOSSES = list(
 )
 
 
-def model_file(model, name=checkpoint_name):
+def model_file(model, name=checkpoint_name, scope=WHOLE):
     """A file of a model: its final checkpoint, or what another function of its tag names."""
-    return f"{RESULTS}/models/{model}/{name(ALL_RUNS[model].tag)}"
+    return f"{results_of(scope)}/models/{model}/{name(ALL_RUNS[model].tag)}"
 
 
 def use_profile_of(common, name):
     """Give a generated rule what the profile sets for all of its kind; its own name wins."""
     settings = workflow.resource_settings
-    name = workflow.modifier.modify_rulename(name)  # of a module, `use rule * ... as`
+    own_name = workflow.modifier.modify_rulename
+    name = own_name(name)  # of a module, `use rule * ... as`
     resources, threads = (
         settings._parsed_overwrite_resources,
         settings._parsed_overwrite_threads,
     )
-    if common in resources:
-        own = resources.get(name, {})
-        resources[name] = resources[common].copy()
-        resources[name].update(own)
-    if common in threads:
-        threads.setdefault(name, threads[common])
+    for kind in (common, own_name(common)):
+        if kind in resources:
+            own = resources.get(name, {})
+            resources[name] = resources[kind].copy()
+            resources[name].update(own)
+        if kind in threads:
+            threads.setdefault(name, threads[kind])
 
 
-def for_training(model, files):
+def for_training(model, scopes, files):
     """Take files as inputs of a training: ancient() once the model stands, which they never undo.
 
     Not before: Snakemake 9.27 forgets a missing output whose ancient inputs are made again in the
     same run (it masks such jobs while it looks for reasons), and would train only the next time.
     """
-    stands = Path(f"{RESULTS}/models/{model}/complete.json").exists()
+    stands = all(
+        Path(f"{results_of(scope)}/models/{model}/complete.json").exists()
+        for scope in scopes
+    )
     return ancient(files) if stands else files
 
 
-def model_outputs(model):
+def model_outputs(model, scope):
     """Every file of a model."""
     run = ALL_RUNS[model]
     names = model_file_names(
@@ -212,9 +285,9 @@ def model_outputs(model):
         run.kept_epochs,
         Path(TEMPLATE_MESH).name,
         has_edges=run.kind.needs_edges,
-        has_shape_model=HAS_SHAPE_MODEL,
+        has_shape_model=HAS_SHAPE_MODEL or scope.refits,
     )
-    return [f"{RESULTS}/models/{model}/{name}" for name in names]
+    return [f"{results_of(scope)}/models/{model}/{name}" for name in names]
 
 
 def figures():
@@ -235,26 +308,11 @@ def is_drawn(group, model):
             return bool(ALL_RUNS[model].kept_epochs)
         case "sweep":
             return any(map(varied_in, MODELS))
+        case "folds":
+            return bool(FOLDS)
+        case "curve":
+            return bool(SUBSETS)
     return True
-
-
-def train_command(model):
-    """The script of a run's network, and the run's settings as its options."""
-    run = ALL_RUNS[model]
-    settings = run.settings | {"cycle": config["cycle"]}
-    options = [
-        f"--{name.replace('_', '-')}={value}" for name, value in settings.items()
-    ]
-    own = script(f"train_{run.kind.name}.py")
-    if Path(own).exists():
-        return [own, *options]
-    if run.kind.file:
-        options.append(f"--options={json.dumps(run.options)}")
-    return [
-        script("train.py"),
-        f"--network={run.kind.method if run.kind.file else run.kind.name}",
-        *options,
-    ]
 
 
 def network_file(model):
@@ -263,17 +321,14 @@ def network_file(model):
     return [relative(file)] if file else []
 
 
-def resume_source(model):
-    """The checkpoint that a resumed run starts from."""
+def resume_source(model, scope):
+    """The checkpoint that a resumed run starts from; none of another run."""
+    if model not in RESUMES:
+        return []
     run = ALL_RUNS[model]
     epoch = None if run.start == run.parent.epochs else run.start
-    return model_file(run.parent.name, lambda tag: checkpoint_name(tag, epoch))
-
-
-def directory_of_run(model):
-    """Make a params function: where a run's directory is, which its siblings are numbered after."""
-    number = f"_{RESUMES[model].number}" if model in RESUMES else ""
-    return lambda wildcards, output: str(Path(output[0]).parent).removesuffix(number)
+    name = lambda tag: checkpoint_name(tag, epoch)
+    return [model_file(run.parent.name, name, scope)]
 
 
 def unlisted(wildcards):

@@ -13,7 +13,12 @@ NEEDED = {
     "check": lambda model: [f"{RESULTS}/check/cohort.json"],
     "evaluation": lambda model: [f"{RESULTS}/evaluation/{model}.json"],
     "evaluations": lambda model: [
-        f"{RESULTS}/evaluation/{each}.json" for each in MODELS
+        f"{RESULTS}/evaluation/{each}.json" for each in [*MODELS, *OUT_OF_FOLD]
+    ],
+    "parts": lambda model: [
+        f"{results_of(scope)}/evaluation/{each}.json"
+        for scope in SUBSETS
+        for each in MODELS
     ],
     "template": lambda model: [f"{TEMPLATE}/template.json"],
     "predictions": lambda model: predictions_of(model),

@@ -288,23 +288,29 @@ def build_template(
     copy = output / template_name(mesh_path, surface)
     if copy.suffix == ".vtu" and isinstance(mesh, pv.PolyData):
         mesh = mesh.cast_to_unstructured_grid()
-    write_mesh(copy, mesh)
+    return write_template(template, mesh, copy)
+
+
+def write_template(template: Template, mesh: Any, path: Path) -> Template:
+    """Write a template's mesh to a path, and all else of it beside; gives what was written."""
+    output = path.parent
+    write_mesh(path, mesh)
     if template.shape_model:
         write_shape_model(output / SHAPE_MODEL, template.shape_model)
     _write_edges(output, template)
     record = TemplateRecord(
-        source=str(mesh_path),
+        source=template.source,
         n_points=template.n_points,
         n_cells=template.n_cells,
         fingerprint=template.fingerprint,
-        edges=edges,
+        edges=template.edges,
         n_edges=len(template.pairs),
         n_isolated_points=template.n_isolated_points,
         surface=_surface_record(template.surface),
         warnings=template.warnings,
     )
     write_json(output / TEMPLATE_JSON, record.model_dump())
-    return replace(template, directory=output, mesh_path=copy)
+    return replace(template, directory=output, mesh_path=path)
 
 
 def _surface_record(surface: Surface | None) -> SurfaceRecord | None:

@@ -3,7 +3,14 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from meshstage.config.faults import check_values
 from meshstage.config.preparation import Preparation
@@ -47,9 +54,45 @@ class Configuration(BaseModel):
         description="point or cell array of the template with whole numbers; errors are given by "
         "region",
     )
+    folds: int | str | None = Field(
+        default=None,
+        description="number of folds that the subjects of train and val are dealt to, or loo to "
+        "leave out one after the other",
+    )
+    refit_shape_model: bool = Field(
+        default=False,
+        description="fit the shape model and the scores of each fold on its training subjects",
+    )
+    learning_curve: list[int] = Field(
+        default=[], description="numbers of training subjects to train with as well, as [5, 10, 20]"
+    )
     resume: dict[str, dict[str, Any]] = Field(
         default={}, description="what resumed runs change, by the name of the sibling ({run}_{n})"
     )
+
+    @field_validator("folds", mode="before")
+    @classmethod
+    def _check_folds(cls, value: Any) -> Any:
+        if value not in (None, "loo") and not (type(value) is int and value >= 2):
+            raise ValueError("it must be a whole number from 2, or loo")
+        return value
+
+    @field_validator("refit_shape_model")
+    @classmethod
+    def _check_refit(cls, value: bool, others: ValidationInfo) -> bool:
+        if value and others.data.get("folds") is None:
+            raise ValueError("it is done in folds, and there are none: set folds too")
+        return value
+
+    @field_validator("learning_curve", mode="before")
+    @classmethod
+    def _check_sizes(cls, value: Any) -> Any:
+        if isinstance(value, list):  # after --config a list holds texts
+            value = [int(v) if isinstance(v, str) and v.isdecimal() else v for v in value]
+        whole = isinstance(value, list) and all(type(size) is int and size >= 1 for size in value)
+        if not whole or value != sorted(set(value)):
+            raise ValueError("it must be a list of whole numbers from 1, each above the last")
+        return value
 
     @model_validator(mode="after")
     def _one_source(self) -> "Configuration":

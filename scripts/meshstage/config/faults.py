@@ -46,10 +46,9 @@ def _problem(fault: Any, model: type[BaseModel], name: str) -> Problem:
     """Turn pydantic's complaint into a sentence with the key, the value and the remedy."""
     path, kind, value = fault["loc"], fault["type"], fault["input"]
     key = ".".join(map(str, path))
-    if kind == "value_error":  # of several keys: the sentence is the model's own
-        return Problem(
-            f"{key}: {fault['ctx']['error']}" if key else str(fault["ctx"]["error"]), file=name
-        )
+    said = str(fault["ctx"]["error"]) if kind == "value_error" else ""
+    if said and isinstance(value, Mapping):  # of several keys: the sentence is the model's own
+        return Problem(f"{key}: {said}" if key else said, file=name)
     if kind == "extra_forbidden":
         keys = ", ".join(model.model_fields)
         return Problem(f"unknown key {key!r}", f"remove it; the keys are {keys}", name)
@@ -62,7 +61,7 @@ def _problem(fault: Any, model: type[BaseModel], name: str) -> Problem:
             f'put the text in quotes: {key}: "..." in the file, {key}=\'"..."\' after --config',
             name,
         )
-    rule = _RULES.get(kind)
+    rule = said or _RULES.get(kind)
     if rule is None:
         expected = fault.get("ctx", {}).get("expected")
         rule = f"it must be {expected}" if expected else fault["msg"].replace("Input", "it", 1)

@@ -87,6 +87,8 @@ class NetworkKind:
     has_epochs : bool
         Whether it is trained epoch by epoch, and can be resumed; otherwise it is fitted at once,
         without a GPU, and has its own options alone.
+    is_small : bool
+        Whether it moves modes, and is trained on a CPU in less time than the imports take.
     file : Path, optional
         Where the class stands, for a network of the user's own.
     """
@@ -100,6 +102,7 @@ class NetworkKind:
     losses: tuple[str, ...] = ()
     needs_edges: bool = False
     has_epochs: bool = True
+    is_small: bool = False
     file: Path | None = None
 
     def losses_with(self, more: str = "") -> tuple[str, ...]:
@@ -180,6 +183,7 @@ NETWORKS = {
                 "num_layers": 4,
                 "stage_encoding": "cyclic",
             },
+            is_small=True,
         ),
         NetworkKind(
             "gp",
@@ -188,6 +192,7 @@ NETWORKS = {
             "Gaussian process: modes of whole cycles from shape scores, fitted at once",
             ("cycle",),
             has_epochs=False,
+            is_small=True,
         ),
     )
 }

@@ -15,8 +15,8 @@ SPLITS = {"train": "train", "val": "validation", "test": "test"}
 """Splits in order, and what they are called in tables and figures."""
 
 
-COLUMNS = ("manifest", "split")
-"""Of the table of subjects; both are required."""
+COLUMNS = ("manifest", "split", "group")
+"""Of the table of subjects; the first two are required."""
 
 
 @dataclass(frozen=True)
@@ -31,15 +31,18 @@ class SubjectRow:
         ``train``, ``val`` or ``test``.
     line : int
         Line of the table, from 1.
+    group : str
+        Subjects of one group are in one split and in one fold; empty for a subject alone.
     """
 
     manifest: Path
     split: str
     line: int
+    group: str = ""
 
 
 def read_subjects_table(path: Path) -> list[SubjectRow]:
-    """Read the table of subjects: tab-separated, with the columns ``manifest`` and ``split``.
+    """Read the table of subjects: tab-separated, with the columns of `COLUMNS`.
 
     Returns
     -------
@@ -50,18 +53,21 @@ def read_subjects_table(path: Path) -> list[SubjectRow]:
     ------
     InputError
         With every line that is wrong: columns missing, unknown or twice, a split that is none,
-        an empty cell, no row at all.
+        an empty cell, a group in two splits, no row at all.
     """
     rows, problems = [], list[Problem]()
-    for row in read_table(path, COLUMNS, COLUMNS):
+    first: dict[str, SubjectRow] = {}
+    for row in read_table(path, COLUMNS, COLUMNS[:2]):
         with collecting(problems), at(f"{path}, line {row.line}"):
             rows.append(_parse_row(row, path))
+            if group := rows[-1].group:
+                _check_group(rows[-1], first.setdefault(group, rows[-1]))
     raise_if_any(problems)
     return rows
 
 
 def _parse_row(row: Row, path: Path) -> SubjectRow:
-    manifest, split = (row.cells.get(name, "") for name in COLUMNS)
+    manifest, split, group = (row.cells.get(name, "") for name in COLUMNS)
     if not manifest or "\0" in manifest:
         raise InputError(Problem("names no manifest", "write the path of one"))
     if split not in SPLITS:
@@ -72,7 +78,13 @@ def _parse_row(row: Row, path: Path) -> SubjectRow:
                 f"write {close[0]}" if close else "write one of them",
             )
         )
-    return SubjectRow(path.parent / manifest, split, row.line)
+    return SubjectRow(path.parent / manifest, split, row.line, group)
+
+
+def _check_group(row: SubjectRow, first: SubjectRow) -> None:
+    if row.split != first.split:
+        what = f"the group {row.group!r} is in {row.split}, but in line {first.line} in"
+        raise InputError(Problem(f"{what} {first.split}", "give all subjects of a group one split"))
 
 
 def stem_or_row(row: SubjectRow, index: int) -> str:

@@ -63,9 +63,25 @@ class Given:
         return read_summary(self._path("evaluation"))["unit"]  # type: ignore[no-any-return]
 
     @cached_property
-    def runs(self) -> list[Run]:
-        """All evaluations."""
+    def evaluations(self) -> list[Run]:
+        """All evaluations, those out of fold too."""
         return read_evaluations(self._path("evaluations"))
+
+    @property
+    def runs(self) -> list[Run]:
+        """The evaluation of each run."""
+        return [run for run in self.evaluations if not run.is_out_of_fold]
+
+    @property
+    def out_of_fold(self) -> list[Run]:
+        """The evaluation of each run out of fold."""
+        return [run for run in self.evaluations if run.is_out_of_fold]
+
+    @cached_property
+    def curve(self) -> list[Run]:
+        """Each run trained on parts of the training subjects, and on all."""
+        parts = [run for path in self._path("parts") for run in read_evaluations([path])]
+        return [*parts, *self.runs]
 
     @cached_property
     def mesh(self) -> pv.DataSet:

@@ -44,15 +44,16 @@ class Group:
     drawings : tuple of Drawing
     of : "run" or "all"
         Whether each run has such figures, or all have them together.
-    only : "epochs" or "sweep", optional
-        Drawn only for what has epochs, or where the table of runs holds a sweep.
+    only : "epochs", "sweep", "folds" or "curve", optional
+        Drawn only for what has epochs, where the table of runs holds a sweep, or where the
+        configuration asks for folds or a learning curve.
     """
 
     category: str
     needs: tuple[str, ...]
     drawings: tuple[Drawing, ...]
     of: Literal["run", "all"] = "run"
-    only: Literal["epochs", "sweep"] | None = None
+    only: Literal["epochs", "sweep", "folds", "curve"] | None = None
 
     @property
     def files(self) -> list[str]:
@@ -80,6 +81,7 @@ NEEDS = {
     "check": Need("cohort.json of the check"),
     "evaluation": Need("of the run (.json)"),
     "evaluations": Need("of all runs (.json), with the .csv file beside each", several=True),
+    "parts": Need("of all runs, trained on parts of the subjects (.json)", several=True),
     "template": Need("folder that build_template.py wrote"),
     "predictions": Need("of the run (predict.py)"),
     "subjects": Need("ingested subjects that were evaluated", several=True),
@@ -151,7 +153,7 @@ GROUPS = {
                 ("runs.html", "runs.tsv"),
                 "table of all runs",
                 "evaluation:tables_of_runs",
-                ("runs",),
+                ("evaluations",),
             ),
         ),
         of="all",
@@ -169,6 +171,34 @@ GROUPS = {
         ),
         of="all",
         only="sweep",
+    ),
+    "folds": Group(
+        category="Judgement",
+        needs=("evaluations",),
+        drawings=(
+            Drawing(
+                ("out_of_fold.png",),
+                "error out of fold",
+                "folds:plot_out_of_fold",
+                ("out_of_fold",),
+            ),
+        ),
+        of="all",
+        only="folds",
+    ),
+    "curve": Group(
+        category="Judgement",
+        needs=("evaluations", "parts"),
+        drawings=(
+            Drawing(
+                ("learning_curve.png",),
+                "what more subjects would bring",
+                "folds:plot_learning_curve",
+                ("curve",),
+            ),
+        ),
+        of="all",
+        only="curve",
     ),
     "parameters": Group(
         category="Data",

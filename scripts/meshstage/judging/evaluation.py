@@ -53,6 +53,40 @@ class Evaluation:
     summary: dict[str, Any]
 
 
+@dataclass(frozen=True)
+class Judged:
+    """A model's errors, before they are summarised.
+
+    Parameters
+    ----------
+    rows : list of dict
+        As in `Evaluation`.
+    columns : list of Column
+        The metrics among their keys.
+    baselines : list of str
+    floors : dict
+        Subject id to (n_phases, n_modes + 1) sums of squares; empty without baselines.
+    n_points : int
+    about : dict
+        What the summary begins with: unit, target, counts, notes.
+    """
+
+    rows: list[Row]
+    columns: list[Column]
+    baselines: list[str]
+    floors: dict[str, np.ndarray]
+    n_points: int
+    about: dict[str, Any]
+
+    def evaluation(self) -> Evaluation:
+        """Summarise."""
+        unit = self.about["unit"]
+        summary = summarise(
+            self.rows, self.columns, self.baselines, self.floors, unit, self.n_points
+        )
+        return Evaluation(self.rows, {**self.about, **summary})
+
+
 def evaluate_model(
     predictor: "Predictor",
     subjects: Sequence[Subject],
@@ -61,6 +95,20 @@ def evaluate_model(
     statistics_digest: str | None = None,
     template: Template | None = None,
 ) -> Evaluation:
+    """Judge a model and summarise, see `judge_model`."""
+    return judge_model(
+        predictor, subjects, baselines, region, statistics_digest, template
+    ).evaluation()
+
+
+def judge_model(
+    predictor: "Predictor",
+    subjects: Sequence[Subject],
+    baselines: Baselines | None = None,
+    region: str | None = None,
+    statistics_digest: str | None = None,
+    template: Template | None = None,
+) -> Judged:
     """Compare a model's predictions with the truth of ingested subjects.
 
     Parameters
@@ -125,7 +173,6 @@ def evaluate_model(
             row |= {column.name: column.value(sample) if moves else None for column in meshes}
             rows.append(row)
     rmse = columns_of([RMSE], unit, predictor.n_target, ())
-    summary = summarise(rows, [*rmse, *points, *meshes], names, floors, unit, len(predictor.points))
     about = {
         "unit": unit,
         "target_array": predictor.target_array,
@@ -135,7 +182,8 @@ def evaluate_model(
         "n_samples": len(rows),
         "notes": notes(predictor.metadata, subjects, baselines),
     }
-    return Evaluation(rows, {**about, **summary})
+    columns = [*rmse, *points, *meshes]
+    return Judged(rows, columns, names, floors, len(predictor.points), about)
 
 
 def _predict(predictor: "Predictor", subject: Subject) -> np.ndarray:

@@ -12,6 +12,7 @@ from meshstage.config.sweeps import varied_in
 from meshstage.errors import InputError, Problem
 from meshstage.files import read_json
 from meshstage.judging.columns import MESH_METRICS, POINT_METRICS, RMSE, Metric, with_unit
+from meshstage.judging.out_of_fold import FOLDS
 from meshstage.motion.baselines import TITLES
 
 Table = tuple[list[str], list[list[str]]]
@@ -52,6 +53,11 @@ class Run:
         return rows
 
     @property
+    def is_out_of_fold(self) -> bool:
+        """Whether each subject was predicted by the model that has not seen it."""
+        return FOLDS in self.summary
+
+    @property
     def unit(self) -> str | None:
         """Unit of the target."""
         return self.summary["unit"]  # type: ignore[no-any-return]
@@ -74,21 +80,24 @@ def read_evaluations(paths: Sequence[Path]) -> list[Run]:
     Raises
     ------
     InputError
-        If a file is missing or is not an evaluation, or if the subjects or the units differ.
+        If a file is missing or is not an evaluation, or if the units differ, or the subjects of
+        evaluations of one kind (out of fold or not).
     """
     runs = []
     for path in paths:
         summary = read_summary(path)
         runs.append(Run(summary.get("run") or path.stem, summary, path.with_suffix(".csv")))
+    first: dict[bool, tuple[Run, Path]] = {}
     for run, path in zip(runs, paths, strict=True):
-        for what, same in (
-            ("in another unit", run.unit == runs[0].unit),
-            ("on other subjects", _subject_ids(run) == _subject_ids(runs[0])),
+        like, like_path = first.setdefault(run.is_out_of_fold, (run, path))
+        for what, same, other in (
+            ("in another unit", run.unit == runs[0].unit, paths[0]),
+            ("on other subjects", _subject_ids(run) == _subject_ids(like), like_path),
         ):
             if not same:
                 raise InputError(
                     Problem(
-                        f"evaluated {what} than {paths[0]}",
+                        f"evaluated {what} than {other}",
                         "give the evaluations of one cohort",
                         str(path),
                     )
@@ -132,7 +141,7 @@ def as_tsv(table: Table) -> str:
 def table_of_runs(runs: Sequence[Run], short: bool = False) -> Table:
     """Give header and cells of the table of all runs: one row per run and split.
 
-    What a sweep varies has a column of its own.
+    What a sweep varies has a column of its own. What a run is worth out of fold follows its splits.
 
     Parameters
     ----------
@@ -149,14 +158,16 @@ def table_of_runs(runs: Sequence[Run], short: bool = False) -> Table:
     if not short:
         header += ["floor" + (f" ({unit})" if unit else ""), *(_heading(m, unit) for m in metrics)]
     body = []
-    for run in runs:
+    names = list(dict.fromkeys(run.name for run in runs))
+    for run in sorted(runs, key=lambda run: (names.index(run.name), run.is_out_of_fold)):
         for split, title in SPLITS.items():
             values = run.summary["splits"][split]
             if values is None:
                 continue
             rmse = values["metrics"][RMSE.column(unit)]
             low, high = rmse["low"], rmse["high"]
-            row = [run.name, *(varied_in(run.name).get(name, "-") for name in varied), title]
+            row = [run.name, *(varied_in(run.name).get(name, "-") for name in varied)]
+            row.append("out of fold" if run.is_out_of_fold else title)
             row += [str(values["n_subjects"]), _number(rmse["value"])]
             row.append("-" if low is None else f"{_number(low)} to {_number(high)}")
             row += [_number(values["baselines"].get(name, {}).get("skill")) for name in baselines]

@@ -47,10 +47,15 @@ def become_child(command: list[str], death_signal: signal.Signals) -> NoReturn:
     A rank has a session of its own, so that killing the launcher's process group does not
     reach it; left behind, it would go on training and own the run.
     """
-    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, death_signal)
-    if os.getppid() != int(os.environ[_PARENT]):
-        os.kill(os.getpid(), signal.SIGKILL)  # it died before we asked to be told
+    end_with_parent(int(os.environ[_PARENT]), death_signal)
     become(command)
+
+
+def end_with_parent(parent: int, death_signal: signal.Signals = signal.SIGKILL) -> None:
+    """Get a signal when a parent dies, whatever it dies of."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, death_signal)
+    if os.getppid() != parent:
+        os.kill(os.getpid(), signal.SIGKILL)  # it died before we asked to be told
 
 
 def run_torchrun(arguments: list[str]) -> int:
