@@ -11,6 +11,7 @@ def main(arguments: argparse.Namespace) -> None:
     """Load the model once; read all that is asked before anything is written; predict."""
     from tqdm import tqdm
 
+    from meshstage.prediction.gltf import check_shown, write_cycle
     from meshstage.prediction.loading import load_predictor
     from meshstage.prediction.patient_space import check_alignments, in_patient_space
     from meshstage.prediction.questions import (
@@ -24,6 +25,8 @@ def main(arguments: argparse.Namespace) -> None:
 
     device = choose_device(arguments.device)
     predictor = load_predictor(arguments.model, arguments.epoch, device)
+    if arguments.gltf:
+        check_shown(predictor)
     stages = stages_asked(predictor, arguments.stages)
     if arguments.manifest:
         questions = questions_of_manifests(predictor, arguments.manifest, stages)
@@ -51,6 +54,8 @@ def main(arguments: argparse.Namespace) -> None:
         animation, meshes = write_prediction(
             arguments.output, predictor, question, targets, tissue, deviation
         )
+        if arguments.gltf:
+            write_cycle(animation.with_suffix(".glb"), predictor, question, targets)
         logging.info("%s: %d meshes", animation, len(meshes))
 
 
@@ -90,6 +95,11 @@ if __name__ == "__main__":
         action="store_true",
         help="write Cauchy and von Mises stress (kPa), J and the first principal stretch on the "
         "cells; the tissue is the model's (without physics: mu 10 kPa, lambda 100 kPa)",
+    )
+    add(
+        "--gltf",
+        action="store_true",
+        help="write the cycle as one .glb file too, for slides and web pages",
     )
     add("--device", choices=["auto", "cpu", "cuda"], default="auto", help="where to compute")
     command_line.run(main, parser)

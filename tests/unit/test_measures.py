@@ -1,5 +1,6 @@
 """Volumes and stretches against closed forms: prisms and spheres under maps that are known."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ from scipy.spatial.transform import Rotation
 from meshstage.cohort.demo import build_wall
 from meshstage.errors import InputError
 from meshstage.judging.measures import (
+    QUANTITIES,
     Cavity,
     cavity_of,
     cavity_volume,
@@ -20,7 +22,7 @@ from meshstage.judging.measures import (
     wall_volume,
 )
 from meshstage.judging.measuring import measure_subjects, read_measures, write_measures
-from meshstage.judging.metrics import triangles_of
+from meshstage.meshes.surface import triangles_of
 from scripts_in_process import run_script
 
 N, RADIUS, HEIGHT = 12, 10.0, 30.0
@@ -220,3 +222,9 @@ def test_the_command_says_what_a_cavity_is(tmp_path, capsys):
     code = run_script("measure.py", *arguments, "--cavity", "depth", "--output", tmp_path)
     assert code == 2
     assert "'depth' is not ARRAY=VALUE" in capsys.readouterr().err
+
+
+def test_the_docs_explain_every_quantity():
+    text = (Path(__file__).resolve().parents[2] / "docs" / "patient.md").read_text()
+    for quantity in QUANTITIES:
+        assert f"| `{quantity.name}` | {quantity.unit}{' ' if quantity.unit else ''}|" in text

@@ -17,7 +17,7 @@ from PIL import Image
 from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.figures.cases import Case
-from meshstage.judging.metrics import triangles_of
+from meshstage.meshes.surface import triangles_of
 from meshstage.pages import html_page
 
 _PIXELS = 420

@@ -17,7 +17,8 @@ import pyvista as pv
 from meshstage.config.subjects import SPLITS
 from meshstage.figures import style
 from meshstage.figures.cases import Case
-from meshstage.judging.metrics import rmse, skill, triangles_of
+from meshstage.judging.metrics import rmse, skill
+from meshstage.meshes.surface import triangles_of
 from meshstage.motion.residuals import square_errors
 
 _TEMPLATE = Path(__file__).with_name("viewer.html")

@@ -13,6 +13,7 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.judging import metrics
+from meshstage.meshes.surface import triangles_of
 from meshstage.motion.residuals import square_errors
 
 Value = float | int | None
@@ -49,7 +50,7 @@ class Shape:
     @classmethod
     def of(cls, mesh: pv.DataSet, regions: dict[str, np.ndarray]) -> "Shape":
         """Work out the surface and the corners of a template's cells."""
-        triangles = metrics.triangles_of(mesh)
+        triangles = triangles_of(mesh)
         closed = metrics.is_closed(triangles)
         return cls(mesh, triangles, closed, metrics.corner_tetrahedra(mesh), regions)
 

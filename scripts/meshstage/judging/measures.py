@@ -9,7 +9,8 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.errors import InputError, Problem
-from meshstage.judging.metrics import is_closed, triangles_of
+from meshstage.judging.metrics import is_closed
+from meshstage.meshes.surface import triangles_of
 
 # Where the surface faces along the axis, as at an apex, there is no direction around it.
 _LEAST_SINE = 0.1

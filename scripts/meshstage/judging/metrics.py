@@ -7,7 +7,6 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.errors import InputError, Problem
-from meshstage.meshes.surface import POINT_IDS, extract_surface
 
 _MOST_REGIONS = 64
 
@@ -89,24 +88,6 @@ def point_weights(mesh: pv.DataSet) -> np.ndarray:
 def _offsets(grid: pv.UnstructuredGrid) -> np.ndarray:
     """Where each cell starts in the connectivity, (n_cells + 1,)."""
     return pv.convert_array(grid.GetCells().GetOffsetsArray())
-
-
-def triangles_of(mesh: pv.DataSet) -> np.ndarray:
-    """Triangles of the mesh's surface, (n_triangles, 3), numbered by the mesh's own points.
-
-    None at all if the mesh has no surface whose points are its own (lines, quadratic cells).
-    """
-    none = np.empty((0, 3), np.int64)
-    if isinstance(mesh, pv.PolyData):
-        surface, ids = mesh, np.arange(mesh.n_points)
-    else:
-        try:
-            surface = extract_surface(mesh)
-        except InputError:
-            return none
-        ids = np.asarray(surface.point_data[POINT_IDS])
-    triangulated = surface.triangulate()
-    return ids[triangulated.regular_faces] if triangulated.GetNumberOfPolys() else none
 
 
 def is_closed(triangles: np.ndarray) -> bool:

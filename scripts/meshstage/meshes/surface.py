@@ -72,3 +72,21 @@ def _find_points(points: np.ndarray, wanted: np.ndarray) -> np.ndarray:
         key = point.tobytes()
         row_of[key] = -1 if key in row_of else index
     return np.array([row_of.get(point.tobytes(), -1) for point in wanted], dtype=np.int64)
+
+
+def triangles_of(mesh: pv.DataSet) -> np.ndarray:
+    """Triangles of the mesh's surface, (n_triangles, 3), numbered by the mesh's own points.
+
+    None at all if the mesh has no surface whose points are its own (lines, quadratic cells).
+    """
+    none = np.empty((0, 3), np.int64)
+    if isinstance(mesh, pv.PolyData):
+        surface, ids = mesh, np.arange(mesh.n_points)
+    else:
+        try:
+            surface = extract_surface(mesh)
+        except InputError:
+            return none
+        ids = np.asarray(surface.point_data[POINT_IDS])
+    triangulated = surface.triangulate()
+    return ids[triangulated.regular_faces] if triangulated.GetNumberOfPolys() else none

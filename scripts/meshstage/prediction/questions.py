@@ -141,8 +141,9 @@ def stages_asked(predictor: Predictor, values: Sequence[float] | None) -> Sequen
     """
     if values is None or len(values) != 1 or values[0] < 2 or values[0] % 1:
         return values
-    is_open = predictor.method.cycle == "open"
-    return list(np.linspace(0.0, 1.0, int(values[0]), endpoint=is_open).tolist())
+    n = int(values[0])
+    # Quotients are the numbers that people write: 17 / 20 is 0.85, and 17 * 0.05 is not.
+    return [i / (n - 1 if predictor.method.cycle == "open" else n) for i in range(n)]
 
 
 def _read_scores(predictor: Predictor, path: Path) -> np.ndarray:
