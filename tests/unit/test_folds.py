@@ -1,5 +1,10 @@
 """Who is trained on and who is judged: dealing, the table's groups, what a fold may not see."""
 
+import os
+import signal
+import subprocess
+import sys
+import time
 from collections import Counter
 from pathlib import Path
 
@@ -11,7 +16,9 @@ from meshstage.config.folds import Subjects, deal, fold_scopes, subset_scopes, t
 from meshstage.config.subjects import read_subjects_table
 from meshstage.errors import InputError
 from meshstage.files import read_json
-from scripts_in_process import run_script
+from scripts_in_process import SCRIPTS, run_script
+from small_models import different_weights
+from small_training import arguments
 
 ALONE = {f"s{number:02d}": f"s{number:02d}" for number in range(23)}
 # Pairs, a group of five, and subjects alone.
@@ -231,3 +238,30 @@ def test_targets_of_a_held_out_subject_change_no_byte_of_its_fold(tiny_cohort, t
     assert "models/small_training/mlp_stage_model.pt" in before
     differ = [name for name, content in before.items() if content != after[name]]
     assert differ == []
+
+
+def test_trainings_that_share_a_process_go_on_exactly_where_they_were_stopped(
+    tiny_cohort, tmp_path
+):
+    """SIGTERM in the first of two saves it; the same command then trains both to one end."""
+    options = ("--epochs=3", "--rmse-log-interval=1", "--batch-size=1", "--device=cpu")
+    words = [
+        word
+        for name in ("a", "b")
+        for word in ("--then", *arguments(tiny_cohort, tmp_path / name, *options))
+    ]
+    steps = tmp_path / "steps"
+    command = [sys.executable, SCRIPTS / "together.py", "--load", "meshstage.training.base", "--"]
+    awkward = os.environ | {"STEP_SECONDS": "0.05", "TELL_STEPS": str(steps)}
+    with subprocess.Popen([*command, *words[1:]], env=awkward) as process:
+        # In the second of three epochs, of 15 samples each.
+        while process.poll() is None and not (
+            steps.exists() and len(steps.read_text().splitlines()) > 20
+        ):
+            time.sleep(0.02)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait() == 75
+    assert not (tmp_path / "a/complete.json").exists() and not (tmp_path / "b").exists()
+    assert subprocess.run([*command, *words[1:]], check=False).returncode == 0
+    a, b = (tmp_path / name / "mlp_stage_model.pt" for name in "ab")
+    assert different_weights(a, b) == []
