@@ -143,6 +143,22 @@ def test_nothing_moves_where_no_training_subject_does(tiny_cohort, predictor):
         assert np.abs(predictor.predict(scores, [0.0, 1.0])).max() <= 1e-6
 
 
+def test_pure_noise_is_a_model_too(tiny_cohort, tmp_path):
+    """No field stands out of noise: nothing moves, as the process says."""
+    rng = np.random.default_rng(0)
+    noisy = [
+        replace(s, targets=rng.normal(size=s.targets.shape).astype(np.float32))
+        for s in tiny_cohort.subjects["train"][:2]
+    ]
+    run(FitGaussianProcess(), tiny_cohort, tmp_path / "gp", train=noisy)
+    process = GaussianProcess.fit(noisy, tiny_cohort.statistics, "closed")
+    assert len(process.modes.fields) == 0
+    predictor = load_predictor(tmp_path / "gp")
+    predicted = predictor.predict(noisy[0].shape_scores, ASKED)
+    np.testing.assert_array_equal(predicted, process.predict(noisy[0].shape_scores, ASKED))
+    assert not predicted.any()
+
+
 def test_deviation_is_written_and_a_network_has_none(tiny_cohort, predictor, tmp_path):
     [question] = questions_of_manifests(predictor, tiny_cohort.manifests["test"])
     targets = predictor.predict(question.shape_scores, question.stages)

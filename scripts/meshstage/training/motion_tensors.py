@@ -94,7 +94,7 @@ class RidgeTensors(MotionTensors):
         names = ("pca_mean", "pca_scale", "weights", "intercept")
         return {name: _tensor(getattr(model, name)) for name in names} | {
             "motion_mean": _tensor(model.motion_mean.reshape(-1, model.n_target)),
-            "modes": _tensor(model.modes.reshape(len(model.modes), -1, model.n_target)),
+            "modes": _tensor(_at_points(model.modes, model.n_target)),
         }
 
     def forward(self, shape_scores: Tensor, stage: Tensor) -> Tensor:
@@ -140,7 +140,7 @@ class GaussianProcessTensors(MotionTensors):
             "stages": modes.stages,
             "mean": modes.mean,
             "modes": modes.modes,
-            "fields": modes.fields.reshape(len(modes.fields), -1, modes.n_target),
+            "fields": _at_points(modes.fields, modes.n_target),
         }
         return {name: _tensor(array) for name, array in arrays.items()}
 
@@ -223,6 +223,11 @@ def interpolation(known: Tensor, stage: Tensor, cycle: str) -> Tensor:
 def combine(amounts: Tensor, fields: Tensor) -> Tensor:
     """Add up fields, (B, n) of (n, n_points, n_target): (B, n_points, n_target) float64."""
     return (amounts @ fields.flatten(1).double()).unflatten(1, fields.shape[1:])
+
+
+def _at_points(flat: np.ndarray, n_target: int) -> np.ndarray:
+    """Reshape (n, n_points * n_target) to (n, n_points, n_target), also where n is 0 (noise)."""
+    return flat.reshape(len(flat), flat.shape[1] // n_target, n_target)
 
 
 def _tensor(array: np.ndarray) -> Tensor:
