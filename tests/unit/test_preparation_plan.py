@@ -149,6 +149,15 @@ def test_a_folder_and_its_pattern(tmp_path):
     assert "holds no mesh" in found
 
 
+def test_meshes_that_the_pattern_leaves_out_are_named(tmp_path, caplog):
+    """A pattern that fits all but one subject's names would lose that subject unseen."""
+    names = [f"{subject}_{phase}.vtp" for subject in "abc" for phase in (0, 50)]
+    with caplog.at_level("INFO"):
+        found = plan(folder_of(tmp_path, *names, "d-0.vtp", "notes.txt"))
+    assert [subject.id for subject in found.subjects] == ["a", "b", "c"]
+    assert "1 meshes do not match the pattern and are left out: d-0.vtp" in caplog.text
+
+
 @pytest.mark.parametrize(
     ("rows", "words"),
     [

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -142,15 +142,31 @@ def test_targets_are_the_turned_motion(original, prepared):
         np.testing.assert_array_equal(after.stages, before.stages)
 
 
-def test_motion_is_predicted_as_well_as_from_the_original_scores(original, prepared):
-    """A ridge hardly cares which way scores are turned.
+def test_preparing_costs_no_accuracy_but_by_mixing_the_scores(original, prepared):
+    """Turned motions and affinely mixed scores are all that a preparation changes.
 
-    The demo's motion depends on its scores one by one, which a Gaussian process with a length
-    scale per score uses and modes of 20 subjects mix: on one cohort it may be ahead or behind by
-    20 %, so that it may only not be lost.
+    So models of the prepared cohort err as those of the original one, whose scores are mixed by
+    the same map and whose meshes no preparation has touched.
     """
+    scores = {subject.id: subject.shape_scores for subject in everybody(prepared)}
+    before = original.by_split["train"]
+    own = np.array([[*subject.shape_scores, 1.0] for subject in before])
+    matrix = np.linalg.lstsq(own, np.array([scores[subject.id] for subject in before]))[0]
+    mixed = {
+        split: [replace(s, shape_scores=np.append(s.shape_scores, 1.0) @ matrix) for s in subjects]
+        for split, subjects in original.by_split.items()
+    }
+    control = replace(original, by_split=mixed)
+    # Meshes are float32, some 100 mm from the origin: 1e-5 mm beside errors of some 0.5 mm.
+    assert prepared.rmse_of("ridge") == pytest.approx(control.rmse_of("ridge"), rel=1e-4)
+    # Scores of such meshes differ by 1e-6, which alone moves the search for a kernel, and with it
+    # this cohort's RMSE by up to 3 %.
+    assert prepared.rmse_of("gp") == pytest.approx(control.rmse_of("gp"), rel=0.05)
+
+
+def test_a_ridge_is_as_accurate_as_on_the_original_scores(original, prepared):
+    """It hardly cares how scores are mixed; a Gaussian process with a length per score does."""
     assert prepared.rmse_of("ridge") == pytest.approx(original.rmse_of("ridge"), rel=0.05)
-    assert prepared.rmse_of("gp") < prepared.rmse_of("ridge")
 
 
 def test_modes_are_those_of_the_training_subjects_alone(raw, prepared, tmp_path):

@@ -1,5 +1,6 @@
 """Meshes as they lie in a folder, told apart by a pattern, or as a table lists them."""
 
+import logging
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,13 +10,15 @@ from pydantic import Field
 from meshstage.cohort.names import checked_id
 from meshstage.config.tables import Row, read_table
 from meshstage.errors import InputError, Problem, at, collecting, raise_if_any
-from meshstage.files import file_problem
+from meshstage.files import file_problem, shorten
 from meshstage.meshes.formats import format_of, listed_suffixes
 from meshstage.preparation.names import compiled_pattern, split_name
 from meshstage.preparation.source import PhaseMesh, Reader, ReaderOptions
 
 if TYPE_CHECKING:
     import pyvista as pv
+
+_log = logging.getLogger(__name__)
 
 COLUMNS = {
     "subject": "the subject's id",
@@ -69,6 +72,9 @@ def _of_folder(folder: Path, pattern: str | None) -> list[PhaseMesh]:
         todo = "mend the pattern: it must match the whole path below the folder"
         problems.append(Problem(what, todo, str(folder)))
     raise_if_any(problems)
+    if others:
+        names = shorten(", ".join(others))
+        _log.info("%d meshes do not match the pattern and are left out: %s", len(others), names)
     return meshes
 
 
