@@ -400,9 +400,10 @@ def test_the_command_writes_a_figure_of_the_modes_too(tmp_path):
 # ---------------------------------------------------------------- real hearts
 
 
-def test_hearts_are_prepared_as_they_came(tmp_path):
+@pytest.mark.parametrize("name", ["heart-control", "heart-surface"])
+def test_hearts_are_prepared_as_they_came(tmp_path, name):
     """Their manifests were made by the same steps elsewhere, all three hearts in the modes."""
-    cohort = shared("data", "cohorts", "heart-control")
+    cohort = shared("data", "cohorts", name)
     table, theirs = ["subject\tmesh\tstage\tsplit"], {}
     for row in read_subjects_table(cohort / "subjects.tsv"):
         manifest = json.loads(row.manifest.read_text())
@@ -428,3 +429,36 @@ def test_hearts_are_prepared_as_they_came(tmp_path):
                 for mesh in (row.manifest.parent / own["mesh"], folder / other["mesh"])
             )
             np.testing.assert_allclose(moved, expected, atol=2e-3)
+
+
+def test_faces_keep_their_motion_though_their_modes_are_others(tmp_path):
+    """Their template and modes are of other people; seven faces have six modes, which hold them."""
+    cohort = shared("data", "cohorts", "face")
+    table, given = ["subject\tmesh\tstage\tsplit"], {}
+    for row in read_subjects_table(cohort / "subjects.tsv"):
+        manifest = json.loads(row.manifest.read_text())
+        phases = manifest["phases"][:2]  # the reference is the first
+        given[manifest["subject_id"]] = row.manifest.parent, phases
+        for phase in phases:
+            mesh = row.manifest.parent / phase["mesh"]
+            table.append(f"{manifest['subject_id']}\t{mesh}\t{phase['stage']}\t{row.split}")
+    (tmp_path / "meshes.tsv").write_text("\n".join(table) + "\n")
+    settings = Preparation(meshes=str(tmp_path / "meshes.tsv"), variance=1, align="none")
+    prepared = prepare_cohort(plan_cohort(settings), tmp_path / "out")
+    assert prepared.model.n_modes == 6
+    mean = np.asarray(prepared.mesh.points, np.float64)
+    for row in read_subjects_table(tmp_path / "out" / "subjects.tsv"):
+        mine = json.loads(row.manifest.read_text())
+        folder, phases = given[mine["subject_id"]]
+        for own, other in zip(mine["phases"], phases, strict=True):
+            ours, theirs = (
+                read_mesh(mesh).point_data["displacement"]
+                for mesh in (row.manifest.parent / own["mesh"], folder / other["mesh"])
+            )
+            # Their files keep multiples of 2^-10 mm.
+            np.testing.assert_allclose(ours, theirs, atol=2e-3)
+        if row.split == "train":
+            scores = np.array(json.loads(row.manifest.with_name("pca.json").read_text()))
+            reference = read_mesh(row.manifest.with_name(mine["fitted_reference_mesh"])).points
+            # Float32 of some 100 mm.
+            np.testing.assert_allclose(prepared.model.points(scores, mean), reference, atol=1e-3)
