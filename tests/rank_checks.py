@@ -5,6 +5,7 @@ ranks takes seconds, so that one start does everything.
 """
 
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -22,7 +23,7 @@ from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.names import checkpoint_name
 from meshstage.training import loop
 from meshstage.training.distributed import DistributedContext, distributed_context
-from small_training import TrainSmall, make_mgn, make_mlp, run
+from small_training import MORE, TrainSmall, make_mgn, make_mlp, make_more, run
 
 FINAL = checkpoint_name("mlp")
 
@@ -176,7 +177,9 @@ def check_learning(context: DistributedContext, output: Path) -> float:
 def check_networks(context: DistributedContext, output: Path) -> None:
     """Train PhysicsNeMo's networks 4 + 6 epochs and 10, and a MeshGraphNet with segments."""
     cohort = Cohort(output / f"networks_{context.rank}", [2, 3, 2, 3, 3])
-    for name, make in (("mgn", make_mgn), ("mlp", make_mlp)):
+    makers = {"mgn": make_mgn, "mlp": make_mlp}
+    makers |= {name: functools.partial(make_more, name) for name in MORE}
+    for name, make in makers.items():
         straight, four, more = (output / f"{name}_{part}" for part in ("straight", "four", "more"))
         run(make(), cohort, straight, epochs=10, context=context)
         run(make(), cohort, four, epochs=4, context=context)

@@ -18,6 +18,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "scripts"))
 
 import train_command
 from meshstage.cohort.subject import Subject
+from meshstage.config.methods import load_class
 from meshstage.config.networks import NETWORKS
 from meshstage.training.base import TrainPhysicsNeMoBase
 from meshstage.training.distributed import DistributedContext
@@ -75,6 +76,22 @@ def make_mlp() -> TrainPhysicsNeMoBase:
     trainer.set_layer_size(16)
     trainer.set_num_layers(3)
     trainer.set_batch_size(4)
+    return trainer
+
+
+MORE = {
+    "deeponet": {"layer_size": 16, "num_layers": 2, "batch_size": 4},
+    "transolver": {"hidden_dim": 16, "num_blocks": 2, "num_slices": 5},
+    "flare": {"hidden_dim": 16, "num_blocks": 2, "num_slices": 5},
+}
+
+
+def make_more(name: str) -> TrainPhysicsNeMoBase:
+    """Make a tiny trainer of one of PhysicsNeMo's other networks."""
+    trainer: TrainPhysicsNeMoBase = load_class(NETWORKS[name].method)()
+    trainer.rmse_log_interval = 2
+    for key, value in MORE[name].items():
+        getattr(trainer, f"set_{key}")(value)
     return trainer
 
 

@@ -19,7 +19,7 @@ from meshstage.models.checkpoint import load_checkpoint
 from meshstage.models.names import checkpoint_name
 from meshstage.training.distributed import DistributedContext, distributed_context
 from rank_checks import Cohort
-from small_training import TrainSmall, arguments, run
+from small_training import MORE, TrainSmall, arguments, run
 
 TESTS = Path(__file__).resolve().parents[1]
 pytestmark = pytest.mark.spawn
@@ -93,7 +93,7 @@ with_two_ranks = pytest.mark.parametrize("checked", [2], indirect=True)
 
 
 @with_two_ranks
-@pytest.mark.parametrize("network", ["mgn", "mlp"])
+@pytest.mark.parametrize("network", ["mgn", "mlp", *MORE])
 def test_physicsnemo_networks_go_on_exactly(checked, network):
     _, output, _ = checked
     assert_equal_models(output / f"{network}_straight", output / f"{network}_more", network)

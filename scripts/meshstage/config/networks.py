@@ -141,6 +141,7 @@ def split_names(cell: str) -> list[str]:
     return [name for part in cell.split(",") if (name := part.strip())]
 
 
+_TRANSFORMER = ("hidden_dim", "num_blocks", "num_heads", "num_slices")
 _MGN = ("processor_size", "hidden_dim", "num_layers", "num_processor_checkpoint_segments")
 
 NETWORKS = {
@@ -184,6 +185,30 @@ NETWORKS = {
                 "stage_encoding": "cyclic",
             },
             is_small=True,
+        ),
+        NetworkKind(
+            "deeponet",
+            "deeponet",
+            "meshstage.training.deeponet:TrainPhysicsNeMoDeepONet",
+            "DeepONet: products of what a sample and what a vertex is",
+            ("layer_size", "num_layers"),
+            defaults={"batch_size": 32, "layer_size": 128, "num_layers": 4},
+        ),
+        NetworkKind(
+            "transolver",
+            "transolver",
+            "meshstage.training.transolver:TrainPhysicsNeMoTransolver",
+            "Transolver: a transformer whose vertices attend to slices of the mesh",
+            _TRANSFORMER,
+            defaults={"hidden_dim": 64},
+        ),
+        NetworkKind(
+            "flare",
+            "flare",
+            "meshstage.training.flare:TrainPhysicsNeMoFLARE",
+            "FLARE: a transformer that gathers vertices into learned queries",
+            _TRANSFORMER,
+            defaults={"hidden_dim": 64},
         ),
         NetworkKind(
             "gp",

@@ -8,13 +8,14 @@ from typing import Any
 
 from meshstage.config.networks import (
     FUNCTION,
+    NETWORKS,
     NetworkKind,
     kind_of,
     parse_options,
     refuse_foreign,
     tag_of,
 )
-from meshstage.config.settings import Setting, default_of, settings
+from meshstage.config.settings import Setting, default_of, refuse_uneven_heads, settings
 from meshstage.config.sweeps import expand
 from meshstage.config.tables import Row, read_table
 from meshstage.errors import InputError, Problem, at, raise_if_any
@@ -22,8 +23,8 @@ from meshstage.models.names import checkpoint_epochs
 
 COLUMNS = {
     "run": "name, not ending in `_` and a number: resumed runs are called so",
-    "network": "`mgn`, `mlp`, `physics`, `pod`, `gp`, or `path/to/file.py:Class`: a network of "
-    "your own",
+    "network": f"{', '.join(f'`{name}`' for name in NETWORKS)}, or `path/to/file.py:Class`: "
+    "a network of your own",
     "options": 'network of your own: its settings, a JSON object as in `{"width": 32}`',
 }
 """Columns of runs.tsv that are no settings, and what they mean."""
@@ -139,6 +140,7 @@ def _parse_row(row: Row, folder: Path) -> Run:
     options = _options(row.cells.get("options"), kind)
     given = {key: columns()[key].parsed(c) for key, c in row.cells.items() if key not in COLUMNS}
     refuse_foreign(given, kind)
+    refuse_uneven_heads(given, kind)
     needed = ("epochs", "rmse_log_interval") if kind.has_epochs else ()
     return Run(
         row.cells["run"], kind, {key: default_of(kind, key) for key in needed} | given, options

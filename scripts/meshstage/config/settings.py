@@ -2,6 +2,7 @@
 
 import contextlib
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from functools import cache
 from numbers import Integral, Real
@@ -9,7 +10,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_type_hints
 
 from meshstage.config.networks import LOSSES, NetworkKind, split_names
-from meshstage.errors import InputError
+from meshstage.errors import InputError, Problem
 
 Change = Literal["never", "resume", "always"]
 """When a setting may change: in no part of a lineage, in a resumed sibling, or in any start."""
@@ -208,6 +209,11 @@ class Settings:
     hidden_dim: int = _setting(128, "width of hidden layers and states", "never", minimum=1)
     layer_size: int = _setting(512, "width of hidden layers", "never", minimum=1)
     num_layers: int = _setting(2, "hidden layers of each MLP", "never", minimum=1)
+    num_blocks: int = _setting(4, "transformer blocks", "never", minimum=1)
+    num_heads: int = _setting(
+        4, "heads of each attention; they divide the width", "never", minimum=1
+    )
+    num_slices: int = _setting(32, "slices, or learned queries, of each head", "never", minimum=1)
     num_processor_checkpoint_segments: int = _setting(
         0, "segments computed twice to save memory; must divide twice the hops (0: none)", "always",
         minimum=0,
@@ -249,3 +255,19 @@ def settings() -> dict[str, Setting]:
 def default_of(kind: NetworkKind, name: str) -> Any:
     """Give a network's own default of a setting."""
     return kind.defaults.get(name, settings()[name].default)
+
+
+def refuse_uneven_heads(given: Mapping[str, Any], kind: NetworkKind) -> None:
+    """Refuse a width that the heads of an attention do not divide.
+
+    Raises
+    ------
+    InputError
+        With both numbers in the sentence.
+    """
+    if "num_heads" not in kind.options:
+        return
+    width, heads = (given.get(name, default_of(kind, name)) for name in ("hidden_dim", "num_heads"))
+    if width % heads:
+        what = f"hidden_dim is {width}, which num_heads {heads} does not divide"
+        raise InputError(Problem(what, f"take a multiple of {heads}, or other heads"))

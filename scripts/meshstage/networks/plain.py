@@ -5,24 +5,27 @@ from pathlib import Path
 from physicsnemo.core import Module
 from torch import nn
 
-from meshstage.networks.mgn import TemplateMeshGraphNet
-from meshstage.networks.mlp import TemplateFullyConnected
 
-
-def plain_copy(network: nn.Module) -> Module:
-    """Copy a network into the PhysicsNeMo class that it extends.
+def plain_copy(network: nn.Module) -> Module | None:
+    """Give a network as an instance of PhysicsNeMo's own class, with the same weights.
 
     Parameters
     ----------
-    network : TemplateMeshGraphNet or TemplateFullyConnected
+    network : nn.Module
+        Of a class of PhysicsNeMo's, or of one of `meshstage.networks` that extends one.
 
     Returns
     -------
-    physicsnemo.models.meshgraphnet.MeshGraphNet or physicsnemo.models.mlp.FullyConnected
-        With the same arguments and weights.
+    physicsnemo.core.Module or None
+        None if it is neither. It may share the weights.
     """
-    assert isinstance(network, TemplateMeshGraphNet | TemplateFullyConnected)
+    if not isinstance(network, Module):
+        return None
+    if type(network).__module__.startswith("physicsnemo."):
+        return network
     base = type(network).__bases__[0]
+    if not base.__module__.startswith("physicsnemo."):
+        return None
     # PhysicsNeMo notes the arguments of every network, to write them into its own files.
     plain: Module = base(**network._args["__args__"])
     plain.load_state_dict(network.state_dict())

@@ -119,14 +119,19 @@ def _write_onnx(predictor: Predictor, path: Path) -> str:
         raise InputError(Problem(what, todo)) from None
     for name in ("onnxscript", "onnx_ir"):
         logging.getLogger(name).setLevel(logging.ERROR)  # a line per rewritten node
-    program = torch.onnx.export(
-        _trace(predictor),
-        input_names=["pca", "stage"],
-        output_names=["targets"],
-        opset_version=ONNX_OPSET,
-        dynamo=True,
-        verbose=False,
-    )
+    try:
+        program = torch.onnx.export(
+            _trace(predictor),
+            input_names=["pca", "stage"],
+            output_names=["targets"],
+            opset_version=ONNX_OPSET,
+            dynamo=True,
+            verbose=False,
+        )
+    except torch.onnx.OnnxExporterError as error:
+        name = type(predictor.network).__name__
+        what = f"torch cannot write a {name} as ONNX"
+        raise InputError(Problem(what, "export it as .pt2")) from error
     assert program is not None, "the exporter returns a program"
     program.save(path)
     session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
@@ -137,16 +142,16 @@ def _write_onnx(predictor: Predictor, path: Path) -> str:
 
 
 def _write_physicsnemo(predictor: Predictor, path: Path) -> str:
-    from meshstage.networks import TemplateFullyConnected, TemplateMeshGraphNet
     from meshstage.networks.plain import plain_copy, read_plain
 
-    if not isinstance(predictor.network, TemplateMeshGraphNet | TemplateFullyConnected):
+    plain = plain_copy(predictor.network)
+    if plain is None:
         what = f"a {type(predictor.network).__name__} is none of PhysicsNeMo's own networks"
         raise InputError(Problem(what, "export it as .pt2 or .onnx", str(path)))
     if not is_plain(predictor.method.tag):
         what = "the network alone is not this model, which has a base, modes or an encoded stage"
         raise InputError(Problem(what, "export it as .pt2 or .onnx", str(path)))
-    plain_copy(predictor.network).save(str(path))
+    plain.save(str(path))
     weights, read = predictor.network.state_dict(), read_plain(path).state_dict()
     if weights.keys() != read.keys() or any(not weights[k].equal(read[k]) for k in weights):
         raise InputError(Problem("the file holds other weights than the model", "", str(path)))
