@@ -39,8 +39,7 @@ def main(arguments: argparse.Namespace) -> None:
         write_evaluation(fold / "evaluation" / f"{arguments.run}.csv", folds[-1].evaluation())
     evaluation = join_folds(folds, subjects)
     write_evaluation(arguments.output, evaluation)
-    for sentence in sentences(evaluation.summary):
-        logging.info("%s out of fold: %s", arguments.run, sentence)
+    logging.info("%s out of fold: %s", arguments.run, sentences(evaluation.summary)[-1])
 
 
 if __name__ == "__main__":
