@@ -83,6 +83,7 @@ MORE = {
     "deeponet": {"layer_size": 16, "num_layers": 2, "batch_size": 4},
     "transolver": {"hidden_dim": 16, "num_blocks": 2, "num_slices": 5},
     "flare": {"hidden_dim": 16, "num_blocks": 2, "num_slices": 5},
+    "geotransolver": {"hidden_dim": 16, "num_blocks": 2, "num_slices": 5},
 }
 
 

@@ -24,7 +24,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "scripts"))
 
 N_SCORES, N_TARGET = 10, 3
-NETWORKS = ("mlp", "mgn", "deeponet", "transolver", "flare")
+NETWORKS = ("mlp", "mgn", "deeponet", "transolver", "flare", "geotransolver")
 
 
 def main() -> None:
@@ -118,6 +118,13 @@ def make(name: str, nodes: Any, samples: Any) -> tuple[Callable[[], Any], Any, A
             return base.forward(network, flat).unflatten(0, (b, n))
 
         return lambda: network(nodes, samples), rows, network
+    if name == "geotransolver":
+        more = {"global_embedding": samples[:, None], "geometry": repeated}
+        return (
+            lambda: network(nodes, samples),
+            lambda: base.forward(network, repeated, **more),
+            network,
+        )
     return (
         lambda: network(nodes, samples),
         lambda: base.forward(network, features, embedding=repeated),

@@ -211,6 +211,14 @@ NETWORKS = {
             defaults={"hidden_dim": 64},
         ),
         NetworkKind(
+            "geotransolver",
+            "geotransolver",
+            "meshstage.training.geotransolver:TrainPhysicsNeMoGeoTransolver",
+            "GeoTransolver: a Transolver that is told of geometry and sample in each block",
+            _TRANSFORMER,
+            defaults={"hidden_dim": 64},
+        ),
+        NetworkKind(
             "gp",
             "meshstage_gp",
             "meshstage.training.gp:FitGaussianProcess",
