@@ -155,11 +155,11 @@ def check_exact(context: DistributedContext, output: Path) -> None:
 
 
 def check_learning(context: DistributedContext, output: Path) -> float:
-    """Train with schedule, decay, noise and average: in one go, cut, and alone; give the worst."""
+    """Train with all that helps learning: in one go, cut, and alone; give the worst."""
     cohort = Cohort(output / f"learning_{context.rank}", [2, 3, 2, 3, 3])  # 13 samples
     settings: dict[str, Any] = {
         "schedule": "cosine", "weight_decay": 0.1, "score_noise": 0.3, "ema": 0.9,
-        "rmse_log_interval": 3, "precision": "fp64",
+        "teacher": "gp", "synthetic_subjects": 3, "rmse_log_interval": 3, "precision": "fp64",
     }  # fmt: skip
     straight, cut = output / "learning_straight", output / "learning_cut"
     model, *_ = run(TrainSmall(**settings, batch_size=2), cohort, straight, 10, context=context)

@@ -65,12 +65,19 @@ SITUATIONS = {
     "20 subjects, 8 meaningless scores": Situation(20, added=Added(n_meaningless=8)),
 }
 
+# Networks with a teacher, and on how many of the cohorts; each once more without it.
+TAUGHT = {"mlp-distilled": 5, "mgn-distilled": 3}
+UNTAUGHT = ("", ", no teacher", ", no teacher, as many steps")
+
 # Rows and their variants, and on how many of the cohorts.
 NETWORKS = {
     "5 subjects": {"pod": 5, "pod, score_noise 0.3": 5},
     "8 subjects": {"pod": 5, "pod, score_noise 0.3": 5},
-    "20 subjects": {"pod": 5, "mlp": 5, "mgn": 5},
-    "40 subjects": {"pod": 5, "mlp": 5, "mgn": 5},
+    "20 subjects": {
+        **{"pod": 5, "mlp": 5, "mgn": 5},
+        **{f"{row}{which}": n for row, n in TAUGHT.items() for which in UNTAUGHT},
+    },
+    "40 subjects": {"pod": 5, "mlp": 5, "mgn": 3},
 }
 
 DEMO, DEMO_SEED, DEMO_TRAIN, DEMO_TEST = "the demo", 42, range(20), range(25, 30)
@@ -96,6 +103,7 @@ CLAIMS = (
     Claim("20 subjects, 8 meaningless scores", "gp", ("ridge",), 0.85),
     *(Claim("20 subjects", row, ("ridge",), 0.75) for row in ("pod", "mlp", "mgn")),
     *(Claim("40 subjects", row, ("ridge",), 0.6) for row in ("pod", "mlp", "mgn")),
+    *(Claim("20 subjects", row, (f"{row}, no teacher",), 0.85) for row in TAUGHT),
     # A skill above 0.5 over the mean, and above 0.2 over the ridge.
     *(Claim(DEMO, row, ("stage_mean",), 0.5) for row in ("gp", *ROWS)),
     *(Claim(DEMO, row, ("ridge",), 0.8) for row in ("gp", *ROWS)),

@@ -74,8 +74,33 @@ def changed(run: Run, changes: Mapping[str, Any]) -> Run:
 
 
 ROWS = {name: run for name, run in read_runs(RUNS).items() if run.kind.has_epochs}
+_TAUGHT = {"teacher": "gp", "synthetic_subjects": 200}
+_UNTAUGHT = {"teacher": None, "synthetic_subjects": None}
+# As many steps as with 200 synthetic subjects beside 20: an epoch without them has an 11th.
+_AS_MANY_STEPS = 11
+_NOT_PLAIN = dict.fromkeys(("base", "stage_encoding", "ema", "score_noise"))
+_PLAIN_MGN = changed(
+    ROWS["mgn"],
+    {
+        **_NOT_PLAIN,
+        **{"processor_size": 1, "num_layers": 2},
+        **{"batch_size": 2, "learning_rate": 0.008, "epochs": 6},
+    },
+)
+DISTILLED = {
+    "mlp-distilled": ROWS["mlp-distilled"],
+    "mgn-distilled": changed(_PLAIN_MGN, _TAUGHT),
+}
 VARIANTS = {
     "pod, score_noise 0.3": changed(ROWS["pod"], {"score_noise": 0.3}),
+    "mgn-distilled": DISTILLED["mgn-distilled"],
+    **{f"{name}, no teacher": changed(run, _UNTAUGHT) for name, run in DISTILLED.items()},
+    **{
+        f"{name}, no teacher, as many steps": changed(
+            run, _UNTAUGHT | {"epochs": run.epochs * _AS_MANY_STEPS}
+        )
+        for name, run in DISTILLED.items()
+    },
 }
 SETTINGS = {name: run.settings for name, run in (ROWS | VARIANTS).items()}
 MOTION = tuple(MODELS)

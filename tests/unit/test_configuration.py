@@ -56,7 +56,7 @@ def test_shipped_configuration_is_valid():
     config = yaml.safe_load((ROOT / "config" / "config.yaml").read_text(encoding="utf-8"))
     check_config(config, "config.yaml")
     kinds = [run.kind.name for run in read_runs(ROOT / config["runs"]).values()]
-    assert kinds == ["gp", "pod", "mlp", "mgn"]
+    assert kinds == ["gp", "pod", "mlp", "mgn", "mlp"]
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,7 @@ COMMON = (
     "epochs", "batch_size", "learning_rate", "schedule", "weight_decay", "score_noise", "ema",
     "grad_clip_norm", "seed", "rmse_log_interval", "loss_log_interval", "max_skipped_fraction",
     "recovery_interval", "precision", "compile", "device_memory_fraction", "losses",
+    "teacher", "synthetic_subjects",
     "base", "stage_encoding", "cycle",
 )  # fmt: skip
 """Settings that every training in epochs has."""
@@ -232,7 +233,7 @@ NETWORKS = {
 
 
 def refuse_foreign(given: Mapping[str, Any], kind: NetworkKind) -> None:
-    """Refuse settings that neither a network nor one of its loss terms has.
+    """Refuse settings that neither a network nor one of its loss terms has, or that contradict.
 
     Raises
     ------
@@ -251,6 +252,30 @@ def refuse_foreign(given: Mapping[str, Any], kind: NetworkKind) -> None:
             raise InputError(
                 Problem(f"{name} is an option of {owner}, and this is {kind.name}", todo)
             )
+    refuse_contradictions({**given, "losses": kind.losses_with(given.get("losses", ""))})
+
+
+def refuse_contradictions(given: Mapping[str, Any]) -> None:
+    """Refuse settings that do not go together, whatever the network.
+
+    Raises
+    ------
+    InputError
+        Naming them.
+    """
+    taught, number = given.get("teacher", "none") != "none", given.get("synthetic_subjects", 0)
+    if taught and not number:
+        raise InputError(
+            Problem(
+                f"teacher is {given['teacher']} without synthetic_subjects", "give their number"
+            )
+        )
+    if number and not taught:
+        what = f"synthetic_subjects is {number}, and no teacher knows their motion"
+        raise InputError(Problem(what, "add teacher, as in gp"))
+    if taught and given.get("losses"):
+        what = "synthetic subjects have no mesh at rest, which the loss strain_energy needs"
+        raise InputError(Problem(what, "leave out the teacher, or the loss"))
 
 
 def parse_options(text: str) -> dict[str, Any]:

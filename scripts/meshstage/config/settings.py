@@ -161,7 +161,10 @@ class Settings:
         "resume", minimum=0, below=1,
     )  # fmt: skip
     seed: int = _setting(
-        42, "of initial weights, sample order and score noise", "resume", minimum=0
+        42,
+        "of initial weights, sample order, score noise and synthetic scores",
+        "resume",
+        minimum=0,
     )
     rmse_log_interval: int = _setting(
         100, "epochs between kept and judged models", "always", minimum=1
@@ -191,6 +194,14 @@ class Settings:
     losses: str = _setting(
         "", f"loss terms beside the mean squared error, with commas between: {', '.join(LOSSES)}",
         "resume", choices=tuple(LOSSES), is_list=True,
+    )  # fmt: skip
+    teacher: str = _setting(
+        "none", "motion model, fitted on the training subjects, that moves synthetic ones",
+        "resume", choices=("none", "gp"),
+    )  # fmt: skip
+    synthetic_subjects: int = _setting(
+        0, "subjects with drawn shape scores to train on too; the teacher gives their motion",
+        "resume", minimum=0,
     )  # fmt: skip
     base: str = _setting(
         "none", "motion model, fitted on the training subjects, that the network corrects", "never",

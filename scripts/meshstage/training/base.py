@@ -19,10 +19,12 @@ from meshstage.training.identity import defaults_of_older_runs, run_identity
 from meshstage.training.leaving import Watch
 from meshstage.training.loop import Loop
 from meshstage.training.method import TrainingMethod
+from meshstage.training.motion_tensors import MOTION_TENSORS
 from meshstage.training.objective import prepare_terms
 from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
 from meshstage.training.state import RmseEntry
+from meshstage.training.teacher import TaughtDataset, fit_teacher
 
 
 class TrainPhysicsNeMoBase(TrainingMethod):
@@ -96,6 +98,17 @@ class TrainPhysicsNeMoBase(TrainingMethod):
             self.fixed_tensors = record.restored_fixed(self, recovery or origin) or context.decide(
                 lambda: self.fit_fixed(train_dataset.subjects, stats)
             )
+            lessons = None
+            if self.teacher != "none":
+                tensors = (recovery or {}).get("teacher") or context.decide(
+                    lambda: fit_teacher(self.teacher, train_dataset, stats, self.cycle)
+                )
+                lessons = TaughtDataset(
+                    train_dataset,
+                    MOTION_TENSORS[self.teacher](tensors, self.cycle),
+                    self.synthetic_subjects,
+                    self.seed,
+                )
             session = Session(
                 self,
                 context,
@@ -105,6 +118,7 @@ class TrainPhysicsNeMoBase(TrainingMethod):
                 train_dataset,
                 val_dataset,
                 terms,
+                lessons,
             )
             start = session.restore(recovery, origin, resume_from, folder.live)
             files = context.decide(lambda: record.write_artifacts(session, folder))

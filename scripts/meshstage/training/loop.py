@@ -73,13 +73,13 @@ class Loop:
         trainer, progress, journal = self.trainer, self.progress, self.journal
         epoch = progress.epoch + 1
         self._began = time.monotonic() - progress.seconds
-        order = epoch_order(trainer.seed, epoch, len(self.session.train_feed.dataset))
+        order = epoch_order(trainer.seed, epoch, len(self.session.lessons.dataset))
         self._noise = self.session.score_noise(epoch)
         trainer._on_epoch_start(epoch - 1, trainer.epochs)
         self.objective.start_epoch(epoch - 1)
         self._train_steps(order)
         loss, n_samples, skipped = judge_steps(
-            progress, order, self.session.train_feed.dataset, trainer.max_skipped_fraction
+            progress, order, self.session.lessons.dataset, trainer.max_skipped_fraction
         )
         terms = self.objective.values(progress.terms.values(), n_samples)
         rmse, val_terms = self._judge(epoch)
@@ -161,7 +161,7 @@ class Loop:
 
     def _loss(self, indices: Tensor, k: int) -> tuple[Tensor, Tensor]:
         """Mean loss of the first k samples and the sums of its parts; exact zeros without any."""
-        on_device, pca, stage, targets = self.session.train_feed.batch(indices)
+        on_device, pca, stage, targets = self.session.lessons.batch(indices)
         if self._noise is not None:
             pca = pca + self._noise[on_device]
         predictions = self.session.predict(self.model, pca, stage).to(targets.dtype)[:k]
@@ -172,7 +172,7 @@ class Loop:
 
     def _compile(self) -> None:
         """Compile the network if asked for; the outcome goes into the metadata."""
-        batch = min(self.trainer.batch_size, len(self.session.train_feed.dataset))
+        batch = min(self.trainer.batch_size, len(self.session.lessons.dataset))
         self.model = self.network
         self.session.compiled = compile_network(
             self.network,

@@ -17,6 +17,7 @@ from meshstage.config.networks import (
     FUNCTION,
     LOSSES,
     NetworkKind,
+    refuse_contradictions,
     split_names,
     tag_of,
 )
@@ -85,6 +86,8 @@ class TrainingMethod(ABC):
     compile: str
     device_memory_fraction: float
     losses: tuple[str, ...]
+    teacher: str
+    synthetic_subjects: int
     base = "none"
     stage_encoding = "raw"
     cycle = "closed"
@@ -169,6 +172,7 @@ class TrainingMethod(ABC):
         for name in settings().keys() & vars(self).keys() - {"losses"}:
             self._set(name, getattr(self, name))
         self.set_losses(self.losses)
+        refuse_contradictions({name: getattr(self, name) for name in COMMON})
 
     # ------------------------------------------------------------------ what a model computes
 

@@ -43,6 +43,7 @@ from meshstage.training.samples import PhaseSampleDataset
 from meshstage.training.session import Session
 from meshstage.training.state import RmseEntry
 from meshstage.training.step import parameter_type
+from meshstage.training.teacher import TaughtDataset
 
 _log = logging.getLogger(__name__)
 
@@ -149,6 +150,9 @@ def recovery(session: Session) -> dict[str, Any]:
     """Build the checkpoint of a run in progress, which knows how long its epochs took."""
     found = payload(session)
     found["training_state"] |= session.progress.times()
+    lessons = session.lessons.dataset
+    if isinstance(lessons, TaughtDataset):  # the same teacher, on whatever machine it goes on
+        found["teacher"] = dict(lessons.teacher.state_dict())
     return found
 
 

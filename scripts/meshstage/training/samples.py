@@ -36,12 +36,16 @@ class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
         Nodes of the template, inputs per node (x, y, z, scores, stage), components of a target.
     subject_ids : list of str
         One per sample.
+    is_stored : bool
+        Whether targets are read, and may be kept on a GPU; else they are made batch by batch.
 
     Raises
     ------
     InputError
         If there is no sample, or subjects differ in shape.
     """
+
+    is_stored = True
 
     def __init__(
         self,
@@ -67,7 +71,7 @@ class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
         self.shape_scores = np.stack([subjects[s].shape_scores for s, _ in self._where])
         self.stages = np.array([subjects[s].stages[p] for s, p in self._where])
         self.n_features = 3 + n_pca + 1
-        self._cache_max_samples = cache_max_samples
+        self.cache_max_samples = cache_max_samples
         self._cache: OrderedDict[int, np.ndarray] = OrderedDict()
 
     def __len__(self) -> int:
@@ -102,10 +106,10 @@ class PhaseSampleDataset(Dataset[tuple[np.ndarray, np.ndarray]]):
     def _targets(self, index: int) -> np.ndarray:
         subject, phase = self._where[index]
         mapped = self._mapped[subject][phase]
-        if not self._cache_max_samples:
+        if not self.cache_max_samples:
             return mapped
         if index not in self._cache:
             self._cache[index] = np.array(mapped)
-            if len(self._cache) > self._cache_max_samples:
+            if len(self._cache) > self.cache_max_samples:
                 self._cache.popitem(last=False)
         return self._cache[index]

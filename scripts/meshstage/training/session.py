@@ -38,6 +38,8 @@ class Session:
         ``val`` may be None.
     terms : sequence of LossTerm
         Prepared for this cohort.
+    lessons : PhaseSampleDataset, optional
+        What steps are made of, if not of ``train``, on which alone the network is judged.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class Session:
         train: PhaseSampleDataset,
         val: PhaseSampleDataset | None,
         terms: Sequence[LossTerm],
+        lessons: PhaseSampleDataset | None = None,
     ) -> None:
         device = context.device
         self.trainer, self.context, self.statistics = trainer, context, statistics
@@ -70,6 +73,11 @@ class Session:
             self.network.parameters(), trainer.learning_rate, trainer.weight_decay
         )
         self.train_feed = Feed(train, trainer.inputs, trainer.device_memory_fraction)
+        self.lessons = (
+            Feed(lessons, trainer.inputs, trainer.device_memory_fraction)
+            if lessons
+            else self.train_feed
+        )
         self.val_feed = val and Feed(val, trainer.inputs, trainer.device_memory_fraction)
         self.progress = Progress()
         self.compiled = "eager"
@@ -180,7 +188,7 @@ class Session:
         trainer = self.trainer
         if not trainer.score_noise:
             return None
-        shape = self.train_feed.dataset.shape_scores.shape
+        shape = self.lessons.dataset.shape_scores.shape
         noise = trainer.score_noise * epoch_noise(trainer.seed, epoch, *shape)
         scaled = torch.from_numpy(noise / np.asarray(self.statistics.pca_scale))
         return scaled.to(trainer.inputs.coordinates)

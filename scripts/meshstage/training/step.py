@@ -82,7 +82,7 @@ class Feed:
         self.target_scale = inputs.statistics.target_scale
         self._scores, self._stages = inputs.samples(dataset.shape_scores, dataset.stages)
         self._resident: Tensor | None = None
-        if self._device.type == "cuda":
+        if self._device.type == "cuda" and dataset.is_stored:
             needed = len(dataset) * dataset.n_points * dataset.n_target * 4
             if needed <= device_memory_fraction * torch.cuda.mem_get_info(self._device)[0]:
                 shape = (len(dataset), dataset.n_points, dataset.n_target)
