@@ -66,7 +66,7 @@ SITUATIONS = {
 }
 
 # Networks with a teacher, and on how many of the cohorts; each once more without it.
-TAUGHT = {"mlp-distilled": 5, "mgn-distilled": 3}
+TAUGHT = {"mlp-distilled": 3, "mgn-distilled": 2}
 UNTAUGHT = ("", ", no teacher", ", no teacher, as many steps")
 
 # Rows and their variants, and on how many of the cohorts.
