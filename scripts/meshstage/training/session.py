@@ -73,11 +73,9 @@ class Session:
             self.network.parameters(), trainer.learning_rate, trainer.weight_decay
         )
         self.train_feed = Feed(train, trainer.inputs, trainer.device_memory_fraction)
-        self.lessons = (
-            Feed(lessons, trainer.inputs, trainer.device_memory_fraction)
-            if lessons
-            else self.train_feed
-        )
+        self.lessons: Feed = self.train_feed
+        if lessons is not None:
+            self.lessons = Feed(lessons, trainer.inputs, trainer.device_memory_fraction)
         self.val_feed = val and Feed(val, trainer.inputs, trainer.device_memory_fraction)
         self.progress = Progress()
         self.compiled = "eager"
