@@ -172,7 +172,7 @@ class TrainingMethod(ABC):
         for name in settings().keys() & vars(self).keys() - {"losses"}:
             self._set(name, getattr(self, name))
         self.set_losses(self.losses)
-        refuse_contradictions({name: getattr(self, name) for name in COMMON})
+        refuse_contradictions(vars(self))  # a method without epochs has no teacher
 
     # ------------------------------------------------------------------ what a model computes
 
