@@ -263,6 +263,7 @@ def test_predictions_are_read_by_stage(
     for k in (2, 0, 3, 1):  # in another order than the subject's
         moved = mesh.copy()
         moved.point_data["displacement"] = subject.targets[k] + np.float32(k)
+        moved.points = subject.reference + moved.point_data["displacement"]
         write_mesh(folder / f"{k}.vtp", moved)
         entries.append(f'<DataSet timestep="{STAGES[k]}" file="{k}.vtp"/>')
     collection = folder / f"{subject.stem}.pvd"
@@ -270,6 +271,11 @@ def test_predictions_are_read_by_stage(
     predicted = read_prediction(folder, subject)
     expected = subject.targets + np.arange(4, dtype=np.float32)[:, None, None]
     np.testing.assert_array_equal(predicted, expected)
+
+    moved.points[:, 0] += 5.0  # the displacement of another space
+    write_mesh(folder / "1.vtp", moved)
+    with pytest.raises(InputError, match=r"1\.vtp, subject s1: its points are not the subject's"):
+        read_prediction(folder, subject)
 
     collection.write_text(f"<VTKFile><Collection>{entries[0]}</Collection></VTKFile>")
     with pytest.raises(InputError, match=r"s1\.pvd, subject s1: no prediction at stage 0;"):

@@ -1,5 +1,6 @@
 """Volumes and stretches against closed forms: prisms and spheres under maps that are known."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,6 @@ from meshstage.judging.measures import (
     Cavity,
     cavity_of,
     cavity_volume,
-    directions,
     measure,
     points_where,
     stretches,
@@ -82,8 +82,8 @@ def test_a_closed_sphere_is_wall_and_cavity_and_has_no_base():
     # A polyhedron within: with 5,120 triangles 0.2 % smaller.
     assert sphere * 0.997 < cavity_volume(found, points) < sphere
     assert wall_volume(found, points) == cavity_volume(found, points)
-    with pytest.raises(InputError, match="nothing tells base from apex"):
-        directions(found, points)
+    names = {name for name, _, _ in measure(found, points, 0.9 * points)}
+    assert names == {"cavity_volume", "ejected_fraction", "wall_volume"}
 
 
 def test_the_wall_of_tetrahedra_is_their_sum():
@@ -93,7 +93,8 @@ def test_the_wall_of_tetrahedra_is_their_sum():
     mesh.point_data["depth"] = wall.depth
     inner = cavity_of(mesh, points_where(mesh, "depth", 0.0), {})
     outer = cavity_of(mesh, points_where(mesh, "depth", 1.0), {})
-    between = cavity_volume(outer, wall.points) - cavity_volume(inner, wall.points)
+    # The inner surface is turned into the cavity, away from the wall.
+    between = cavity_volume(outer, wall.points) + cavity_volume(inner, wall.points)
     # The base is flat in both, so that caps lie in it.
     assert wall_volume(inner, wall.points) == pytest.approx(between)
     assert len(inner.rims) == 1
@@ -129,6 +130,15 @@ def test_turning_and_moving_stretches_nothing():
     assert found["longitudinal_stretch", ""] == pytest.approx(1)
     assert found["circumferential_stretch", ""] == pytest.approx(1)
     assert found["ejected_fraction", ""] == pytest.approx(0, abs=1e-9)
+
+
+def test_a_shape_turned_inside_out_has_ejected_more_than_all():
+    mesh = cup()
+    reference = np.asarray(mesh.points)
+    found = values(mesh, reference, reference * [1, 1, -0.5])
+    assert found["ejected_fraction", ""] == pytest.approx(150)
+    with pytest.raises(InputError, match="encloses no volume"):
+        values(mesh, reference * [1, 1, 0], reference)
 
 
 def test_regions_have_their_own_stretch():
@@ -213,6 +223,11 @@ def test_truth_and_prediction_stand_side_by_side(tiny_cohort, tmp_path):
         cavity_volume(open_ball, subject.reference + target) / 1000 for target in subject.targets
     ]
     assert [r.true for r in volumes] == pytest.approx(expected)
+    with pytest.raises(InputError, match=r"the prediction: .* values are not finite"):
+        measure_subjects(open_ball, subjects, lambda s: np.full_like(s.targets, np.nan))
+    other = replace(open_ball, n_points=7)
+    with pytest.raises(InputError, match=r"number of points is 42, but 7 in the template"):
+        measure_subjects(other, subjects, lambda s: s.targets)
     with pytest.raises(InputError, match="is no table of measures"):
         read_measures(tmp_path / "nothing.csv")
 

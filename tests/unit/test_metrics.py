@@ -6,6 +6,7 @@ import pyvista as pv
 
 from meshstage.errors import InputError
 from meshstage.judging import metrics
+from meshstage.meshes.surface import triangles_of
 from meshstage.motion.residuals import square_errors
 
 RADIUS = 30.0  # mm
@@ -81,14 +82,14 @@ def test_points_without_a_cell_have_no_weight() -> None:
 
 def test_volume_of_a_box_is_exact_wherever_it_lies() -> None:
     grid = box(2, 3, 5)
-    triangles = metrics.triangles_of(grid)
+    triangles = triangles_of(grid)
     assert metrics.is_closed(triangles)
     # Shifted by 100 mm, terms of 1e6 mm^3 cancel to 30: 1e-10 is left of 1e-16.
     assert metrics.enclosed_volume(grid.points + 100.0, triangles) == pytest.approx(30, abs=1e-8)
 
 
 def test_volume_of_a_scaled_sphere_grows_with_the_cube(sphere: pv.PolyData) -> None:
-    triangles = metrics.triangles_of(sphere)
+    triangles = triangles_of(sphere)
     volume = metrics.enclosed_volume(sphere.points, triangles)
     assert metrics.enclosed_volume(1.1 * sphere.points, triangles) == pytest.approx(
         1.1**3 * volume,
@@ -101,14 +102,14 @@ def test_volume_of_a_scaled_sphere_grows_with_the_cube(sphere: pv.PolyData) -> N
 
 def test_surface_of_a_solid_is_numbered_by_the_solids_points() -> None:
     grid = pv.ImageData(dimensions=(4, 4, 4)).cast_to_unstructured_grid()
-    triangles = metrics.triangles_of(grid)
+    triangles = triangles_of(grid)
     inside = np.flatnonzero(((grid.points > 0) & (grid.points < 3)).all(axis=1))
     assert len(inside) == 8
     assert set(np.unique(triangles)) == set(range(grid.n_points)) - set(inside)
 
 
 def test_open_or_unoriented_surfaces_are_not_closed(sphere: pv.PolyData) -> None:
-    triangles = metrics.triangles_of(sphere)
+    triangles = triangles_of(sphere)
     assert metrics.is_closed(triangles)
     assert not metrics.is_closed(triangles[1:])
     flipped = triangles.copy()
@@ -122,13 +123,13 @@ def test_parallel_planes_are_their_distance_apart() -> None:
     plane = pv.Plane(i_size=10, j_size=10, i_resolution=7, j_resolution=7).triangulate()
     points = plane.points.astype(float)
     distances = metrics.surface_distances(
-        points, points + np.array([0, 0, 2.5]), metrics.triangles_of(plane)
+        points, points + np.array([0, 0, 2.5]), triangles_of(plane)
     )
     assert distances == pytest.approx((2.5, 2.5), rel=1e-12)
 
 
 def test_concentric_spheres_are_the_difference_of_radii_apart(sphere: pv.PolyData) -> None:
-    points, triangles = sphere.points.astype(float), metrics.triangles_of(sphere)
+    points, triangles = sphere.points.astype(float), triangles_of(sphere)
     distances = metrics.surface_distances(points, 1.1 * points, triangles)
     assert distances is not None
     # 3 mm; a flat triangle lies at most a sagitta below the sphere of its corners, and a point
@@ -138,7 +139,7 @@ def test_concentric_spheres_are_the_difference_of_radii_apart(sphere: pv.PolyDat
 
 
 def test_shifted_sphere_has_the_distances_of_the_closed_form(sphere: pv.PolyData) -> None:
-    points, triangles = sphere.points.astype(float), metrics.triangles_of(sphere)
+    points, triangles = sphere.points.astype(float), triangles_of(sphere)
     shift = 2.0
     moved = points + np.array([0, 0, shift])
     there = metrics.surface_distances(points, moved, triangles)
@@ -155,7 +156,7 @@ def test_shifted_sphere_has_the_distances_of_the_closed_form(sphere: pv.PolyData
 
 def test_surface_distances_see_shape_and_not_points(sphere: pv.PolyData) -> None:
     """A turned sphere has other points but is the same surface: only sagittas are left."""
-    points, triangles = sphere.points.astype(float), metrics.triangles_of(sphere)
+    points, triangles = sphere.points.astype(float), triangles_of(sphere)
     angle = 0.3
     turn = np.array(
         [[np.cos(angle), -np.sin(angle), 0], [np.sin(angle), np.cos(angle), 0], [0, 0, 1]]
@@ -168,7 +169,7 @@ def test_surface_distances_see_shape_and_not_points(sphere: pv.PolyData) -> None
 def test_hd95_is_the_worse_of_both_directions() -> None:
     """A shrunk square lies on the large one, whose border is far from the shrunk one."""
     plane = pv.Plane(i_size=8, j_size=8, i_resolution=8, j_resolution=8).triangulate()
-    points, triangles = plane.points.astype(float), metrics.triangles_of(plane)
+    points, triangles = plane.points.astype(float), triangles_of(plane)
     distances = metrics.surface_distances(points, points / 2, triangles)
     assert distances is not None
     # Points are 1 mm apart, borders 4 and 2 mm from the middle. Of the large square's area (64)
@@ -178,7 +179,7 @@ def test_hd95_is_the_worse_of_both_directions() -> None:
 
 
 def test_a_collapsed_surface_has_no_distances(sphere: pv.PolyData) -> None:
-    triangles = metrics.triangles_of(sphere)
+    triangles = triangles_of(sphere)
     assert metrics.surface_distances(sphere.points, 0 * sphere.points, triangles) is None
 
 

@@ -8,6 +8,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 
+from meshstage.cohort.geometry import size
 from meshstage.cohort.subject import Subject
 from meshstage.errors import InputError, Problem
 from meshstage.judging.columns import RMSE, skill_column
@@ -148,9 +149,17 @@ def read_prediction(folder: Path, subject: Subject) -> np.ndarray:
     predicted = np.empty(shape, np.float32)
     for phase, stage in enumerate(subject.stages):
         path = folder / files[float(stage)]
-        values = point_array(read_mesh(path), subject.target_array)
+        mesh = read_mesh(path)
+        values = point_array(mesh, subject.target_array)
         if values.shape != shape[1:]:
             what = f"{values.shape} predicted values, but {shape[1:]} in the truth"
             raise InputError(Problem(what, todo, str(path), subject.id))
+        # Displacements alone do not tell in whose space they are.
+        if subject.is_displacement and not np.allclose(
+            mesh.points, subject.reference + values, atol=1e-3 * size(subject.reference)
+        ):
+            what = "its points are not the subject's reference moved by the prediction"
+            again = "predict it again, with its own manifest and --space template"
+            raise InputError(Problem(what, again, str(path), subject.id))
         predicted[phase] = values
     return predicted

@@ -48,12 +48,15 @@ class Cavity:
         The wall: triangles that close it, or its tetrahedra.
     regions : mapping of str to (n_points,) bool
         Which points are in a region.
+    n_points : int
+        Of the template.
     """
 
     triangles: np.ndarray
     rims: tuple[np.ndarray, ...]
     wall: np.ndarray | None
     regions: Mapping[str, np.ndarray]
+    n_points: int = 0
 
     @cached_property
     def triangles_of_regions(self) -> dict[str, np.ndarray]:
@@ -117,7 +120,7 @@ def cavity_of(mesh: pv.DataSet, inner: np.ndarray, regions: Mapping[str, np.ndar
         wall = np.asarray(mesh.cell_connectivity, np.int64).reshape(-1, 4)
     elif is_closed(surface):
         wall = surface
-    return Cavity(triangles, _rims(triangles), wall, regions)
+    return Cavity(triangles, _rims(triangles), wall, regions, mesh.n_points)
 
 
 def _rims(triangles: np.ndarray) -> tuple[np.ndarray, ...]:
@@ -160,6 +163,9 @@ def volume(triangles: np.ndarray, points: np.ndarray) -> float:
 def cavity_volume(cavity: Cavity, points: np.ndarray) -> float:
     """Volume that the cavity's surface and flat caps on its rims enclose, mm³.
 
+    Negative where triangles are turned inwards, as those on the inner side of a wall are: a shape
+    that is turned inside out has the other sign.
+
     Parameters
     ----------
     cavity : Cavity
@@ -171,7 +177,7 @@ def cavity_volume(cavity: Cavity, points: np.ndarray) -> float:
         tip = np.full(len(rim), len(points) + number)
         caps.append(np.stack([tip, rim, np.roll(rim, -1)], axis=1))
     everything = np.concatenate([points, *(m[None] for m in middles)])
-    return abs(volume(np.concatenate([cavity.triangles, *caps]), everything))
+    return volume(np.concatenate([cavity.triangles, *caps]), everything)
 
 
 def wall_volume(cavity: Cavity, points: np.ndarray) -> float | None:
@@ -211,14 +217,8 @@ def directions(cavity: Cavity, reference: np.ndarray) -> Directions:
     Around it is ``axis x normal``, along it the direction in the surface that is perpendicular to
     that.
 
-    Raises
-    ------
-    InputError
-        If the surface has no rim: a closed one has no base.
+    The surface must have a rim: a closed one has no base.
     """
-    if not cavity.rims:
-        what = "the cavity's surface is closed, so nothing tells base from apex"
-        raise InputError(Problem(what, "leave the valves' part out of its region"))
     edges = _edges(cavity.triangles, reference)
     normals = np.cross(edges[:, :, 0], edges[:, :, 1])
     doubled = np.linalg.norm(normals, axis=1)
@@ -278,16 +278,23 @@ def measure(
     Yields
     ------
     quantity : str
-        A name of `QUANTITIES`. The ejected fraction is ``100 (1 - V / V_reference)``.
+        A name of `QUANTITIES`. The ejected fraction is ``100 (1 - V / V_reference)``. A closed
+        surface has no stretches.
     region : str
     value : float
     """
     rest, now = (cavity_volume(cavity, p) for p in (reference, points))
-    yield "cavity_volume", "", now / _MM3_PER_ML
+    # A closed form of a flat shape is 0 but for rounding.
+    if abs(rest) <= 1e-9 * float(np.ptp(reference, axis=0).max()) ** 3:
+        what = "the cavity's surface encloses no volume on the subject's reference"
+        raise InputError(Problem(what, "name the array and value of a surface that bulges"))
+    yield "cavity_volume", "", now * np.sign(rest) / _MM3_PER_ML
     yield "ejected_fraction", "", 100 * (1 - now / rest)
     wall = wall_volume(cavity, points)
     if wall is not None:
         yield "wall_volume", "", wall / _MM3_PER_ML
+    if not cavity.rims:
+        return  # nothing tells base from apex
     for region, found in stretches(cavity, directions(cavity, reference), points).items():
         yield "longitudinal_stretch", region, found[0]
         yield "circumferential_stretch", region, found[1]

@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from meshstage.cohort.subject import Subject
-from meshstage.errors import InputError, Problem, at
+from meshstage.cohort.subject import Subject, differences
+from meshstage.errors import InputError, Problem, at, raise_if_any
 from meshstage.files import write_text
 from meshstage.judging.measures import QUANTITIES, Cavity, measure
+from meshstage.meshes.arrays import non_finite
 
 
 class MeasureRow(NamedTuple):
@@ -52,7 +53,8 @@ def measure_subjects(
     Raises
     ------
     InputError
-        If a target is no displacement, so that it moves no mesh.
+        If a target is no displacement, so that it moves no mesh, a subject does not fit the
+        template, a prediction is not finite, or the cavity encloses nothing.
     """
     units = {quantity.name: quantity.unit for quantity in QUANTITIES}
     rows = []
@@ -61,8 +63,13 @@ def measure_subjects(
             if not subject.is_displacement:
                 what = f"the target {subject.target_array!r} is no displacement: it moves no mesh"
                 raise InputError(Problem(what, "measure subjects whose target moves them"))
-            reference = np.asarray(subject.reference, np.float64)
-            moved = zip(subject.stages.tolist(), subject.targets, predict(subject), strict=True)
+            raise_if_any(
+                differences(subject, "the template", "ingest it again", n_points=cavity.n_points)
+            )
+            reference, answers = np.asarray(subject.reference, np.float64), predict(subject)
+            if problem := non_finite(answers.reshape(len(answers), -1), "the prediction"):
+                raise InputError(problem)
+            moved = zip(subject.stages.tolist(), subject.targets, answers, strict=True)
             for stage, target, predicted in moved:
                 true = measure(cavity, reference, reference + target)
                 found = measure(cavity, reference, reference + predicted)

@@ -9,6 +9,7 @@ import pyvista as pv
 
 from meshstage.errors import InputError, Problem
 from meshstage.files import atomic
+from meshstage.meshes.arrays import non_finite
 from meshstage.meshes.surface import triangles_of
 from meshstage.prediction.predictor import Predictor
 from meshstage.prediction.questions import Question
@@ -78,11 +79,18 @@ def write_cycle(path: Path, predictor: Predictor, question: Question, targets: n
     predictor : Predictor
     question : Question
     targets : (n_stages, n_points, 3) array, mm
+
+    Raises
+    ------
+    InputError
+        If a prediction is not finite.
     """
-    order = np.argsort(question.stages)
+    stages, order = np.unique(question.stages, return_index=True)  # times must rise
     moved = question.points + targets[order]
+    if problem := non_finite(moved.reshape(len(moved), -1), "the prediction"):
+        raise InputError(problem)
     closed = predictor.method.cycle == "closed"
-    write_gltf(path, predictor.mesh, question.points, question.stages[order], moved, closed)
+    write_gltf(path, predictor.mesh, question.points, stages, moved, closed)
 
 
 def write_gltf(
