@@ -55,11 +55,12 @@ class Storm:
         self.project.write("config/subjects.tsv", _SUBJECTS)
         self.project.write("config/runs.tsv", _RUNS.format(epochs=epochs))
         # Not a setting of runs.tsv, since by default nobody needs it.
-        rule = folder / "workflow/rules/train.smk"
-        text = rule.read_text(encoding="utf-8")
-        plain = "--time-budget {params.minutes}"
+        commands = folder / "workflow/rules/commands.smk"
+        text = commands.read_text(encoding="utf-8")
+        plain = '*("--time-budget", str(minutes)),'
         assert plain in text
-        rule.write_text(text.replace(plain, f"{plain} --recovery-interval 1"), encoding="utf-8")
+        more = f'{plain}\n        *("--recovery-interval", "1"),'
+        commands.write_text(text.replace(plain, more), encoding="utf-8")
         self.head: subprocess.Popen[bytes] | None = None
         self.kills: Counter[str] = Counter()
 

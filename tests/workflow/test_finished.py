@@ -85,9 +85,10 @@ def test_a_training_that_dies_after_its_end(project):
 def test_a_training_that_never_writes_a_declared_file(project):
     rule = project.folder / "workflow/rules/train.smk"
     text = rule.read_text(encoding="utf-8")
-    declared = "update(model_outputs(model))"
+    declared = "update([file for scope in scopes for file in model_outputs(model, scope)])"
     assert declared in text
-    more = 'update([*model_outputs(model), f"{RESULTS}/models/{model}/never.txt"])'
+    never = 'f"{RESULTS}/models/{model}/never.txt"'
+    more = declared.replace("update([file", "update([*[file").replace(")])", f")], {never}])")
     project.write("workflow/rules/train.smk", text.replace(declared, more))
     for _ in range(2):  # the second time nothing is trained, and nothing lost either
         answer = start(project, "lacks")
