@@ -61,6 +61,8 @@ for model, scopes in trainings():
             "../../envs/meshstage.yaml"
         threads: 4 if takes_gpu else 1
         params:
+            # Snakemake does not record what depends on resources: by this it sees other settings.
+            settings=network_command(model),
             # One job is one training, on all the nodes and GPUs that the profile gives it; or
             # several small ones.
             command=start_training(model, scopes),
