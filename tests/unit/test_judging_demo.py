@@ -71,6 +71,7 @@ def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for k, stage in enumerate(subject.stages):
             mesh = template.mesh()
             mesh.point_data["displacement"] = targets[k]
+            mesh.points = subject.reference + targets[k]
             write_mesh(folder / "predictions" / subject.stem / f"{k}.vtu", mesh)
             entries.append(f'<DataSet timestep="{float(stage)!r}" file="{k}.vtu"/>')
         text = f"<VTKFile><Collection>{''.join(entries)}</Collection></VTKFile>"
