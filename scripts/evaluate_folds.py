@@ -22,16 +22,17 @@ def main(arguments: argparse.Namespace) -> None:
     from meshstage.judging.out_of_fold import held_out, join_folds
     from meshstage.judging.summary import sentences
     from meshstage.motion.baselines import read_baselines
+    from meshstage.prediction.loading import load_predictor
 
     subjects = load_subjects(arguments.subjects)
     template = load_template(arguments.template) if arguments.template else None
-    from meshstage.prediction.loading import load_predictor
-
     folds = []
     for fold in arguments.folds:
         predictor = load_predictor(fold / "models" / arguments.run, None, arguments.device)
-        own = [fold / "subjects" / s.stem for s in held_out(subjects, predictor.metadata)]
-        unseen = load_subjects(own) if own[0].exists() else held_out(subjects, predictor.metadata)
+        unseen = held_out(subjects, predictor.metadata)
+        own = [fold / "subjects" / subject.stem for subject in unseen]
+        if own[0].exists():
+            unseen = load_subjects(own)
         baselines = read_baselines(fold / "baselines.json")
         digest = read_statistics(fold / "stats.json").digest()
         judged = judge_model(predictor, unseen, baselines, arguments.region, digest, template)

@@ -6,13 +6,10 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from meshstage.checks.leakage import Entry
-from meshstage.cohort.geometry import size
+from meshstage.cohort.geometry import FAR_IN_SIZE, size, size_factor
 from meshstage.cohort.subject_record import ReferenceRecord, SubjectRecord
 from meshstage.cohort.template import Template
 from meshstage.errors import Problem
-
-# No two subjects of one organ differ that much; centimetres and millimetres differ by 10.
-FAR_IN_SIZE = 5.0
 
 
 def geometry_warnings(entries: Sequence[Entry], template: Template) -> Iterator[Problem]:
@@ -30,7 +27,7 @@ def geometry_warnings(entries: Sequence[Entry], template: Template) -> Iterator[
     """
     known = [(e.record, e.record.reference) for e in entries if e.record.reference]
     usual = float(np.median([size(template.points), *(r.size for _, r in known)]))
-    if (factor := _factor(size(template.points), usual)) > FAR_IN_SIZE:
+    if (factor := size_factor(size(template.points), usual)) > FAR_IN_SIZE:
         yield Problem(
             f"the template is {factor:.4g} times smaller or larger than the subjects "
             f"({size(template.points):.4g}, they {usual:.4g} mm RMS from the centre)",
@@ -50,18 +47,13 @@ def geometry_warnings(entries: Sequence[Entry], template: Template) -> Iterator[
         if found:
             what, todo = found
             yield Problem(what, todo, reference.file, record.label, severity="warning")
-        if not found or _factor(reference.size, usual) <= FAR_IN_SIZE:
+        if not found or size_factor(reference.size, usual) <= FAR_IN_SIZE:
             yield from _phase_sizes(record, reference)
     yield from _spaces([entry.record for entry in entries])
 
 
-def _factor(a: float, b: float) -> float:
-    low, high = sorted([a, b])
-    return high / low if low > 0 else float("inf")
-
-
 def _size_warning(reference: ReferenceRecord, usual: float) -> tuple[str, str] | None:
-    factor = _factor(reference.size, usual)
+    factor = size_factor(reference.size, usual)
     if factor <= FAR_IN_SIZE:
         return None
     how = "smaller" if reference.size < usual else "larger"
@@ -112,7 +104,7 @@ def _score_warning(reference: ReferenceRecord, template: Template) -> tuple[str,
 
 def _phase_sizes(record: SubjectRecord, reference: ReferenceRecord) -> Iterator[Problem]:
     for phase in record.phases:
-        if phase.size is not None and _factor(phase.size, reference.size) > FAR_IN_SIZE:
+        if phase.size is not None and size_factor(phase.size, reference.size) > FAR_IN_SIZE:
             yield Problem(
                 f"the mesh is {phase.size:.4g} mm RMS from its centre, the reference mesh "
                 f"{reference.size:.4g}",

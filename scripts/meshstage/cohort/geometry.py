@@ -17,6 +17,16 @@ def size(points: np.ndarray) -> float:
     return rms(points - points.mean(axis=0))
 
 
+# No two subjects of one organ differ that much; centimetres and millimetres differ by 10.
+FAR_IN_SIZE = 5.0
+
+
+def size_factor(a: float, b: float) -> float:
+    """How many times the larger of two sizes is the smaller one, infinite where that is 0."""
+    low, high = sorted([a, b])
+    return high / low if low > 0 else float("inf")
+
+
 class Pose(NamedTuple):
     """How one set of points lies against another.
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyvista as pv
 
 from meshstage.errors import InputError, Problem
-from meshstage.judging.metrics import is_closed
+from meshstage.judging.metrics import corners_of, is_closed
 from meshstage.meshes.surface import triangles_of
 
 # Where the surface faces along the axis, as at an apex, there is no direction around it.
@@ -86,10 +86,8 @@ def points_where(mesh: pv.DataSet, array: str, value: float) -> np.ndarray:
         raise InputError(Problem(f"no {array} of the template is {value:g}", "give another value"))
     if array in mesh.point_data:
         return has
-    grid = mesh.cast_to_unstructured_grid()
-    owner = np.repeat(np.arange(mesh.n_cells), np.diff(grid.offset))
     found = np.zeros(mesh.n_points, bool)
-    found[grid.cell_connectivity[has[owner]]] = True
+    found[corners_of(mesh, has)] = True
     return found
 
 
@@ -264,16 +262,38 @@ def stretches(cavity: Cavity, laid: Directions, points: np.ndarray) -> dict[str,
     return found
 
 
-def measure(
-    cavity: Cavity, reference: np.ndarray, points: np.ndarray
-) -> Iterator[tuple[str, str, float]]:
+class Rest(NamedTuple):
+    """What is measured of a reference once: its cavity's signed volume, mm³, and directions."""
+
+    volume: float
+    directions: Directions | None
+
+
+def at_rest(cavity: Cavity, reference: np.ndarray) -> Rest:
+    """Measure a reference, (n_points, 3) mm; a closed surface has no directions.
+
+    Raises
+    ------
+    InputError
+        If the cavity encloses no volume there.
+    """
+    rest = cavity_volume(cavity, reference)
+    # A closed form of a flat shape is 0 but for rounding.
+    if abs(rest) <= 1e-9 * float(np.ptp(reference, axis=0).max()) ** 3:
+        what = "the cavity's surface encloses no volume on the subject's reference"
+        raise InputError(Problem(what, "name the array and value of a surface that bulges"))
+    return Rest(rest, directions(cavity, reference) if cavity.rims else None)
+
+
+def measure(cavity: Cavity, rest: Rest, points: np.ndarray) -> Iterator[tuple[str, str, float]]:
     """Measure a moved shape.
 
     Parameters
     ----------
     cavity : Cavity
-    reference, points : (n_points, 3) array, mm
-        At rest, and moved.
+    rest : Rest
+        Of its reference.
+    points : (n_points, 3) array, mm
 
     Yields
     ------
@@ -283,18 +303,14 @@ def measure(
     region : str
     value : float
     """
-    rest, now = (cavity_volume(cavity, p) for p in (reference, points))
-    # A closed form of a flat shape is 0 but for rounding.
-    if abs(rest) <= 1e-9 * float(np.ptp(reference, axis=0).max()) ** 3:
-        what = "the cavity's surface encloses no volume on the subject's reference"
-        raise InputError(Problem(what, "name the array and value of a surface that bulges"))
-    yield "cavity_volume", "", now * np.sign(rest) / _MM3_PER_ML
-    yield "ejected_fraction", "", 100 * (1 - now / rest)
+    now = cavity_volume(cavity, points)
+    yield "cavity_volume", "", now * np.sign(rest.volume) / _MM3_PER_ML
+    yield "ejected_fraction", "", 100 * (1 - now / rest.volume)
     wall = wall_volume(cavity, points)
     if wall is not None:
         yield "wall_volume", "", wall / _MM3_PER_ML
-    if not cavity.rims:
+    if rest.directions is None:
         return  # nothing tells base from apex
-    for region, found in stretches(cavity, directions(cavity, reference), points).items():
+    for region, found in stretches(cavity, rest.directions, points).items():
         yield "longitudinal_stretch", region, found[0]
         yield "circumferential_stretch", region, found[1]

@@ -11,7 +11,7 @@ import numpy as np
 from meshstage.cohort.subject import Subject, differences
 from meshstage.errors import InputError, Problem, at, raise_if_any
 from meshstage.files import write_text
-from meshstage.judging.measures import QUANTITIES, Cavity, measure
+from meshstage.judging.measures import QUANTITIES, Cavity, at_rest, measure
 from meshstage.meshes.arrays import non_finite
 
 
@@ -69,10 +69,11 @@ def measure_subjects(
             reference, answers = np.asarray(subject.reference, np.float64), predict(subject)
             if problem := non_finite(answers.reshape(len(answers), -1), "the prediction"):
                 raise InputError(problem)
+            rest = at_rest(cavity, reference)
             moved = zip(subject.stages.tolist(), subject.targets, answers, strict=True)
             for stage, target, predicted in moved:
-                true = measure(cavity, reference, reference + target)
-                found = measure(cavity, reference, reference + predicted)
+                true = measure(cavity, rest, reference + target)
+                found = measure(cavity, rest, reference + predicted)
                 for (name, region, value), (_, _, other) in zip(true, found, strict=True):
                     rows.append(
                         MeasureRow(subject.id, stage, name, region, units[name], value, other)

@@ -270,8 +270,10 @@ def region_points(mesh: pv.DataSet, array: str) -> dict[str, np.ndarray]:
     named = {str(v if values.dtype.kind in "US" else int(v)): values == v for v in labels}
     if on_points:
         return {name: np.flatnonzero(inside) for name, inside in named.items()}
+    return {name: corners_of(mesh, inside) for name, inside in named.items()}
+
+
+def corners_of(mesh: pv.DataSet, cells: np.ndarray) -> np.ndarray:
+    """Points that some cells have, (n_cells,) bool to their rising indices."""
     grid = mesh.cast_to_unstructured_grid()
-    owner = np.repeat(np.arange(mesh.n_cells), np.diff(_offsets(grid)))
-    return {
-        name: np.unique(grid.cell_connectivity[inside[owner]]) for name, inside in named.items()
-    }
+    return np.unique(grid.cell_connectivity[np.repeat(cells, np.diff(_offsets(grid)))])

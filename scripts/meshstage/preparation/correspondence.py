@@ -7,13 +7,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from meshstage.cohort.geometry import fit_pose, size
+from meshstage.cohort.geometry import FAR_IN_SIZE, fit_pose, size, size_factor
 from meshstage.errors import Problem, Severity
 from meshstage.meshes.cells import Cells
 from meshstage.meshes.renumbering import describe_difference
 
-# No two subjects of one organ differ that much; centimetres and millimetres differ by 10.
-FAR_IN_SIZE = 5.0
 # Half of all edges longer or shorter by half than usual: no organ, but points in another order.
 _USUAL_FACTOR = 1.5
 # One edge in a hundred three times as long: some points are swapped, or the fit is bad there.
@@ -100,7 +98,9 @@ def reference_problems(shapes: Sequence[Shape], usual: Shape, edges: np.ndarray)
     middle = float(np.median(sizes))
     for shape, own in zip(fitting, sizes, strict=True):
         problems += _other_unit(shape, float(own), middle, "most subjects")
-    sound = [s for s, own in zip(fitting, sizes, strict=True) if _factor(own, middle) < FAR_IN_SIZE]
+    sound = [
+        s for s, own in zip(fitting, sizes, strict=True) if size_factor(own, middle) < FAR_IN_SIZE
+    ]
     mirrored = _mirrored(sound)
     problems += mirrored
     blamed = {problem.subject for problem in mirrored}
@@ -130,13 +130,8 @@ def phase_problems(shape: Shape, reference: Shape, edges: np.ndarray) -> list[Pr
     return _shuffled(shape, _lengths(shape.points, edges), lengths, "in the reference")
 
 
-def _factor(a: float, b: float) -> float:
-    low, high = sorted([a, b])
-    return high / low if low > 0 else float("inf")
-
-
 def _other_unit(shape: Shape, own: float, usual: float, whose: str) -> list[Problem]:
-    factor = _factor(own, usual)
+    factor = size_factor(own, usual)
     if factor < FAR_IN_SIZE:
         return []
     how = "smaller" if own < usual else "larger"

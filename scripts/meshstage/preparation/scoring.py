@@ -6,12 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from meshstage.cohort.alignment import Align
-from meshstage.cohort.geometry import fit_pose, rms, size
+from meshstage.cohort.geometry import FAR_IN_SIZE, fit_pose, rms, size
 from meshstage.errors import InputError, Problem
 from meshstage.preparation.procrustes import procrustes, transform_points
 
-# No two subjects of one organ differ that much; centimetres and millimetres differ by 10.
-_FAR_IN_SIZE = 5.0
 _MAX_ROUNDS = 2000
 
 _log = logging.getLogger(__name__)
@@ -127,7 +125,7 @@ def _check_points(points: np.ndarray, mean: np.ndarray, align: Align) -> None:
     if not len(points):
         raise InputError("no point counts; give weights larger than 0")
     sizes = size(points), size(mean)
-    if align != "none" and max(sizes) > _FAR_IN_SIZE * min(sizes):
+    if align != "none" and max(sizes) > FAR_IN_SIZE * min(sizes):
         what = f"its points are {sizes[0]:.4g} mm RMS from their centre, the model's {sizes[1]:.4g}"
         raise InputError(Problem(what, "bring the mesh to millimetres"))
     pose = fit_pose(points, mean)
