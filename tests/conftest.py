@@ -1,5 +1,6 @@
 """A tiny cohort that many tests share: spheres that pulse, written, ingested and loaded."""
 
+import contextlib
 import logging
 from dataclasses import dataclass
 from pathlib import Path
@@ -7,6 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import pyvista as pv
+
+# Both bring an LLVM: imported after VTK has drawn something without a display, triton crashes.
+with contextlib.suppress(ImportError):
+    import triton  # noqa: F401
 
 from meshstage.cohort.ingest import ingest_subject
 from meshstage.cohort.statistics import Statistics, compute_statistics, write_statistics
